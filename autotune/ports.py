@@ -1,0 +1,66 @@
+"""What the tuner needs from the rooms below it. Implementations fit by shape; they do not import this file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.model import Answer, Budget, ProbeResult, Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The strategy is done."""
+
+    reason: str
+    """Why, for the report. Never empty."""
+    answer: Answer | None
+    """None when nothing fits or the workload itself fails; the history then tells which."""
+
+
+class Strategy(Protocol):
+    """A pure function of the history."""
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Return the next probe to run, or stop. Same history, same reply."""
+        ...
+
+
+class Prober(Protocol):
+    """Runs one isolated probe."""
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        """Run one probe to its end; a failing workload is a result, not an exception.
+
+        Args:
+            question: size and form.
+            budget: what the job may use.
+            reserve_bytes: non-PyTorch device memory seen so far; the allocator's cap is the budget minus this.
+
+        Raises:
+            EnvironmentTrouble: the probe process cannot be started at all.
+        """
+        ...
+
+
+class Recorder(Protocol):
+    """Keeps a finished probe for good."""
+
+    def add(self, result: ProbeResult) -> None:
+        """Commit the probe before returning.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        ...
+
+
+class Observer(Protocol):
+    """Is told what the tuner does; shows progress."""
+
+    def asked(self, question: Question, number: int) -> None:
+        """A probe is about to start."""
+        ...
+
+    def answered(self, result: ProbeResult, number: int) -> None:
+        """A probe is finished and recorded."""
+        ...

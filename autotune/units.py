@@ -1,0 +1,65 @@
+"""Bytes, seconds and counts as people write and read them."""
+
+import re
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1 << 40,
+    "k": KIB,
+    "m": MIB,
+    "g": GIB,
+    "t": 1 << 40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as ``512MiB``, ``24GiB``, ``1.5g`` or ``1000000`` as whole bytes.
+
+    ``KB``/``MB``/``GB``/``TB`` are powers of ten (SI); ``KiB``… and single letters are powers of two.
+
+    Raises:
+        ValueError: the text is no size, or is zero.
+    """
+    match = _SIZE.fullmatch(text)
+    factor = _FACTORS.get(match.group(2).lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not a size; write for example 512MiB, 24GiB or 40e9 bytes as 40GB")
+    size_bytes = int(float(match.group(1)) * factor)
+    if size_bytes <= 0:
+        raise ValueError(f"{text!r} is not a size above zero")
+    return size_bytes
+
+
+def format_bytes(size_bytes: int | None) -> str:
+    """Bytes for people: ``512 MiB``, ``39.8 GiB``; ``-`` for None (not measured)."""
+    if size_bytes is None:
+        return "-"
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(size_bytes) >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes} B"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Seconds for people: ``340 ms``, ``2.1 s``, ``3 min 5 s``; ``-`` for None (not measured)."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
