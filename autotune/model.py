@@ -455,6 +455,42 @@ class SearchResult:
         return failed[-1] if failed else None
 
 
+class SearchState(StrEnum):
+    """What became of a search."""
+
+    RUNNING = "running"
+    ANSWERED = "answered"
+    NO_ANSWER = "no_answer"
+    """Nothing fits, or the workload itself fails: final, not resumable."""
+    INTERRUPTED = "interrupted"
+    """Stopped from outside or out of time; resumable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRecord:
+    """One search as the ledger keeps it."""
+
+    id: str
+    key: str
+    """Hash of workload fingerprint, machine fingerprint, settings, limit and bounds: equal keys, equal question."""
+    state: SearchState
+    created: datetime
+    finished: datetime | None = None
+    owner: str
+    """``host:pid:start-time`` of the process that runs it."""
+    version: str
+    """autotune's version."""
+    plan: Plan
+    workload: WorkloadInfo
+    machine: Machine
+    budget: Budget
+    answer: Answer | None = None
+    message: str = ""
+    """Why it ended, in a sentence."""
+    based_on: str | None = None
+    """Id of the earlier search whose answer this one confirmed."""
+
+
 def digest(facts: object) -> str:
     """SHA-256 (hex) of a JSON-able value in canonical form."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
