@@ -5,10 +5,13 @@ Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), ins
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from statistics import median
+
+from autotune.errors import UsageError
 
 
 class Outcome(StrEnum):
@@ -129,6 +132,12 @@ class Phase(StrEnum):
     EXIT = "exit"
 
 
+ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Both names are set: releases differ in which one they read (2.9 ignored the new one for CUDA, PyTorch #183387)."""
+_ALLOCATOR_OPTION = r"[a-z_0-9]+:(?:[A-Za-z0-9_.]+|\[[A-Za-z0-9_.:,]+\])"
+_ALLOCATOR = re.compile(rf"{_ALLOCATOR_OPTION}(?:,{_ALLOCATOR_OPTION})*")
+
+
 class Precision(StrEnum):
     """Number formats of a training step. Parameters stay as the user made them."""
 
@@ -153,6 +162,20 @@ class Settings:
     """Allocator configuration in PyTorch's own syntax (``expandable_segments:True``); empty = the default."""
     accumulate: int = 1
     """Micro-batches per optimizer step."""
+
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise UsageError(f"accumulate is {self.accumulate}; it counts micro-batches", hint="give 1 or more")
+        if self.allocator and not _ALLOCATOR.fullmatch(self.allocator):
+            raise UsageError(
+                f"allocator setting {self.allocator!r} is not in PyTorch's form option:value,option:value",
+                hint="for example --allocator expandable_segments:True,max_split_size_mb:128",
+            )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables to set before the accelerator starts; empty for the default allocator."""
+        return dict.fromkeys(ALLOCATOR_VARIABLES, self.allocator) if self.allocator else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +261,8 @@ class Measurement:
     """Optimizer steps the gradient scaler refused."""
     observed_batch: int | None = None
     """Leading dimension really seen in the batch."""
-    losses: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()
+    """One entry an executed step; None = not finite."""
     step_seconds: tuple[float, ...] = ()
     """One entry a step, warm-up steps left out."""
     phases: tuple[PhaseMemory, ...] = ()
@@ -332,6 +356,7 @@ class ProbeResult:
         """Throughput of a whole optimizer step (all its micro-batches); None where nothing was timed."""
         step = self.measurement.median_step_seconds
         return self.batch_size * self.accumulate / step if step else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognised:

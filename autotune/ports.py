@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.model import Answer, Budget, ProbeResult, Question
+from autotune.model import Answer, Budget, Machine, ProbeResult, Question, WorkloadInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,4 +63,16 @@ class Observer(Protocol):
 
     def answered(self, result: ProbeResult, number: int) -> None:
         """A probe is finished and recorded."""
+        ...
+
+
+class SearchObserver(Observer, Protocol):
+    """Is told what a whole search does: what ``api`` finds out around the tuner's loop as well."""
+
+    def found(self, workload: WorkloadInfo, machine: Machine, budget: Budget) -> None:
+        """The workload was loaded and the device looked at; probes come next."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something worth knowing, said once: which launcher and why, which probes are reused."""
         ...

@@ -1,0 +1,211 @@
+"""What came back from a probe process -> a result. Child messages are untrusted: validated here, never evaluated."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError, WorkloadError
+from autotune.model import Cause, Failure, Machine, Measurement, Outcome, Phase, ProbeResult, Question, WorkloadInfo
+from autotune.probe.classify import Evidence, Raised, classify
+from autotune.probe.judge import judge
+
+_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The guardian's report of one process."""
+
+    pid: int
+    answer: dict[str, Any] | None
+    mark: dict[str, Any] | None
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    leftovers: int
+    garbage_bytes: int
+    host_oom_kills: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    phase: Phase
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Memory:
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    free_bytes: int | None
+    cap_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    kind: str
+    launcher: str = ""
+    measurement: Measurement | None = None
+    raised: tuple[Raised, ...] = ()
+    phase: Phase | None = None
+    step: int | None = None
+    traceback: str = ""
+    memory: _Memory | None = None
+    refused: dict[str, str] | None = None
+    described: dict[str, dict[str, Any]] | None = None
+    fork_safe: bool | None = None
+    why: str = ""
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def read_ended(line: bytes) -> Ended:
+    """Decode the guardian's report.
+
+    Raises:
+        EnvironmentTrouble: it is none.
+    """
+    try:
+        ended: Ended = _adapter(Ended).validate_json(line)
+    except ValidationError as error:
+        raise EnvironmentTrouble(f"the probe guardian sent something else than a report: {error}") from error
+    return ended
+
+
+def read_answer(ended: Ended) -> _Answer | None:
+    """The worker's own message; None if there is none, or if it is not one of ours."""
+    if ended.answer is None:
+        return None
+    try:
+        answer: _Answer = _adapter(_Answer).validate_python(ended.answer)
+    except ValidationError:  # the user's code forged or broke it: as good as no answer, and classified as that
+        return None
+    return answer
+
+
+def evidence(ended: Ended, answer: _Answer | None, *, device: str, capacity_bytes: int, stderr_tail: str) -> Evidence:
+    """Everything the classifier wants to know of a process that did not complete."""
+    mark = None
+    if ended.mark is not None:
+        try:
+            mark = _adapter(_Mark).validate_python({k: ended.mark.get(k) for k in ("phase", "step")})
+        except ValidationError:  # forged: then the place is unknown
+            mark = None
+    memory = answer.memory if answer else None
+    return Evidence(
+        raised=answer.raised if answer else (),
+        answered=answer is not None,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        timed_out=ended.timed_out,
+        phase=answer.phase if answer else (mark.phase if mark else None),
+        step=answer.step if answer else (mark.step if mark else None),
+        device=device,
+        free_bytes=memory.free_bytes if memory else None,
+        capacity_bytes=capacity_bytes,
+        allocated_bytes=memory.allocated_bytes if memory else None,
+        cap_bytes=memory.cap_bytes if memory else None,
+        host_oom_kills=ended.host_oom_kills,
+        stderr_tail=stderr_tail,
+        traceback=answer.traceback if answer else "",
+    )
+
+
+def refusal(refused: dict[str, str]) -> AutotuneError:
+    """The error a worker refused its order with."""
+    kinds: dict[str, type[AutotuneError]] = {
+        kind.kind: kind for kind in (UsageError, WorkloadError, EnvironmentTrouble)
+    }
+    kind = kinds.get(refused.get("kind", ""), WorkloadError)
+    return kind(refused.get("message", ""), hint=refused.get("hint", ""), detail=refused.get("detail", ""))
+
+
+def describe_result(described: dict[str, dict[str, Any]]) -> tuple[WorkloadInfo, Machine]:
+    """Validated workload and machine.
+
+    Raises:
+        EnvironmentTrouble: the message has another form.
+    """
+    try:
+        workload = _adapter(WorkloadInfo).validate_python(described.get("workload"))
+        machine = _adapter(Machine).validate_python(described.get("machine"))
+    except ValidationError as error:
+        raise EnvironmentTrouble(f"the describing process answered in an unknown form: {error}") from error
+    return workload, machine
+
+
+def probe_result(
+    question: Question,
+    ended: Ended,
+    *,
+    machine: Machine,
+    budget_bytes: int,
+    accumulate: int,
+    started_at: datetime,
+    launcher: str,
+    stdout: Path,
+    stderr: Path,
+) -> ProbeResult:
+    """Classify and judge one finished process.
+
+    Raises:
+        AutotuneError: the worker refused its order.
+    """
+    answer = read_answer(ended)
+    if answer and answer.refused is not None:
+        raise refusal(answer.refused)
+    measurement = (answer.measurement if answer else None) or Measurement()
+    stderr_tail = tail(stderr)
+    outcome, failure = Outcome.FITS, None
+    if answer is None or answer.raised:
+        facts = evidence(ended, answer, device=machine.device, capacity_bytes=budget_bytes, stderr_tail=stderr_tail)
+        outcome, failure = classify(facts)
+    else:
+        judged = judge(
+            measurement,
+            batch_size=question.batch_size,
+            form=question.form,
+            budget_bytes=budget_bytes,
+            device=machine.device,
+        )
+        if judged is not None:
+            outcome, failure = judged
+    if failure is not None and failure.cause is Cause.NO_ANSWER and ended.garbage_bytes:
+        failure = _blame_garbage(failure, ended.garbage_bytes)
+    return ProbeResult(
+        batch_size=question.batch_size,
+        form=question.form,
+        reason=question.reason,
+        outcome=outcome,
+        failure=failure,
+        measurement=measurement,
+        budget_bytes=budget_bytes,
+        launcher=launcher,
+        started_at=started_at,
+        seconds=ended.seconds,
+        accumulate=accumulate,
+        stdout_tail=tail(stdout),
+        stderr_tail=stderr_tail,
+    )
+
+
+def _blame_garbage(failure: Failure, garbage_bytes: int) -> Failure:
+    return replace(failure, message=f"{failure.message} ({garbage_bytes} bytes of garbage came on the answer pipe)")
+
+
+def tail(path: Path) -> str:
+    """The end of a log file, as text."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:  # the process died before it could open it
+        return ""

@@ -1,0 +1,55 @@
+"""How many bytes the job may use, and why. Pure, but for reading the host's limits."""
+
+from autotune.errors import UsageError
+from autotune.model import Budget, Machine
+from autotune.probe.host import HostLimit
+from autotune.units import MIB, format_bytes
+
+HEADROOM_SHARE = 0.02
+"""Left free of the capacity: drivers, other processes' small changes, kernels that load late."""
+HEADROOM_LEAST_BYTES = 256 * MIB
+"""... and at least this: about one more CUDA context or its growth (0.3-0.75 GiB on data-centre cards, part of it late)."""
+
+
+def make_budget(
+    machine: Machine, *, memory_limit_bytes: int | None, others_bytes: int | None, host: HostLimit
+) -> Budget:
+    """The budget of a search.
+
+    Args:
+        machine: where it runs.
+        memory_limit_bytes: the user's exact, device-wide limit; None = what the device and the host give.
+        others_bytes: held on the device by other processes; None = cannot be told.
+        host: the tightest host limit (used for the CPU).
+
+    Raises:
+        UsageError: the limit is more than the device has.
+    """
+    capacity = machine.capacity_bytes if machine.device != "cpu" else min(machine.capacity_bytes, host.total_bytes)
+    if memory_limit_bytes is not None:
+        if memory_limit_bytes > capacity:
+            raise UsageError(
+                f"--memory-limit {format_bytes(memory_limit_bytes)} is more than {machine.device_name} has"
+                f" ({format_bytes(capacity)})",
+                hint="give a smaller limit, or none to use what is there",
+            )
+        return Budget(
+            limit_bytes=memory_limit_bytes,
+            source="--memory-limit",
+            capacity_bytes=capacity,
+            others_bytes=others_bytes or 0,
+            headroom_bytes=0,
+        )
+    headroom = max(HEADROOM_LEAST_BYTES, int(HEADROOM_SHARE * capacity))
+    if machine.device == "cpu":
+        free, source, others = host.free_bytes, host.source, max(0, capacity - host.free_bytes)
+    else:
+        others = others_bytes or 0
+        free, source = capacity - others, "device"
+    return Budget(
+        limit_bytes=max(0, free - headroom),
+        source=source,
+        capacity_bytes=capacity,
+        others_bytes=others,
+        headroom_bytes=headroom,
+    )

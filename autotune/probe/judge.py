@@ -1,0 +1,119 @@
+"""Was a probe that ran to its end also safe? Pure: a measurement in, a failure or None out. DESIGN: what "safe" means."""
+
+from itertools import pairwise
+
+from autotune.model import Cause, Failure, Form, Measurement, Outcome, Phase
+from autotune.units import format_bytes
+
+STEADY_STEPS = 2
+"""Allocator retries in each of the last two steps are thrashing; earlier ones are warm-up."""
+GROWTH_STEPS = 4
+"""Memory that rose in each of the last four steps is a leak; Adam and library warm-up end before that."""
+GROWTH_EVENNESS = 2.0
+"""... by about the same amount (largest at most twice the smallest): lengths that vary also rise four times by chance."""
+GROWTH_SHARE_CPU = 0.0005
+"""On the CPU, where pages are counted and not tensors: at least this share of the peak (512 MiB: 256 KiB) a step."""
+
+
+def judge(
+    measurement: Measurement, *, batch_size: int, form: Form, budget_bytes: int, device: str
+) -> tuple[Outcome, Failure] | None:
+    """Return None if the measurement is that of a safe batch, else what is wrong with it."""
+    return (
+        _wrong_batch(measurement, batch_size)
+        or _too_few_steps(measurement)
+        or _not_finite(measurement)
+        or _thrashes(measurement)
+        or _over_budget(measurement, budget_bytes)
+        or (_grows(measurement, device) if form is Form.LONG else None)
+    )
+
+
+def _wrong_batch(measurement: Measurement, asked: int) -> tuple[Outcome, Failure] | None:
+    seen = measurement.observed_batch
+    if seen is None or seen == asked:
+        return None
+    if seen < asked:
+        return Outcome.SIZE_LIMIT, Failure(
+            cause=Cause.DATA_SET,
+            phase=Phase.DATA,
+            message=f"asked for a batch of {asked} and got {seen}: the data has no more samples for one batch",
+            hint="the largest batch cannot exceed the data set; give more data or accept this limit",
+        )
+    return Outcome.WORKLOAD_ERROR, Failure(
+        cause=Cause.USER_BUG,
+        phase=Phase.DATA,
+        message=f"asked for a batch of {asked} and got one whose leading dimension is {seen}",
+        hint="let make_batch(batch_size) return exactly batch_size samples in the first dimension",
+    )
+
+
+def _too_few_steps(measurement: Measurement) -> tuple[Outcome, Failure] | None:
+    executed, skipped, asked = measurement.steps_executed, measurement.steps_skipped, measurement.steps_asked
+    if executed >= asked:
+        return None
+    if skipped and executed < 2:
+        return Outcome.UNSTABLE, Failure(
+            cause=Cause.STEPS_SKIPPED,
+            phase=Phase.OPTIMIZER,
+            message=f"the gradient scaler skipped {skipped} of {skipped + executed} steps: gradients are not finite",
+            hint="try --precision bf16, or a loss that does not overflow in fp16",
+        )
+    if skipped:
+        return None
+    return Outcome.WORKLOAD_ERROR, Failure(
+        cause=Cause.NO_STEPS,
+        phase=Phase.FORWARD,
+        message=f"{executed} of {asked} training steps really ran forward, backward and optimizer; the others did nothing",
+        hint="look for an early return or a step counter in loss(); training would stand still as well",
+    )
+
+
+def _not_finite(measurement: Measurement) -> tuple[Outcome, Failure] | None:
+    bad = [number for number, loss in enumerate(measurement.losses, 1) if loss is None]
+    if not bad:
+        return None
+    return Outcome.UNSTABLE, Failure(
+        cause=Cause.NON_FINITE,
+        phase=Phase.FORWARD,
+        step=bad[0],
+        message=f"the loss is not finite in step {bad[0]} of {len(measurement.losses)}",
+        hint="a size or precision whose loss overflows is never recommended; check the loss at this batch size",
+    )
+
+
+def _thrashes(measurement: Measurement) -> tuple[Outcome, Failure] | None:
+    last = measurement.retries_per_step[-STEADY_STEPS:]
+    if len(last) < STEADY_STEPS or not all(last):
+        return None
+    return Outcome.UNSAFE, Failure(
+        cause=Cause.THRASHING,
+        message=f"the allocator emptied its cache and retried in each of the last {STEADY_STEPS} steps ({sum(last)} times)",
+        hint="every retry slows the step and is the step before out-of-memory; a smaller batch does not retry",
+    )
+
+
+def _over_budget(measurement: Measurement, budget_bytes: int) -> tuple[Outcome, Failure] | None:
+    peak = measurement.peak_device_bytes
+    if peak is None or peak <= budget_bytes:
+        return None
+    return Outcome.UNSAFE, Failure(
+        cause=Cause.OVER_BUDGET,
+        message=f"peak {format_bytes(peak)} is above the budget of {format_bytes(budget_bytes)}",
+        hint="memory outside PyTorch's allocator grew during the probe",
+    )
+
+
+def _grows(measurement: Measurement, device: str) -> tuple[Outcome, Failure] | None:
+    held = measurement.allocated_after_step[-GROWTH_STEPS - 1 :]
+    if len(held) <= GROWTH_STEPS:
+        return None
+    rises = [after - before for before, after in pairwise(held)]
+    least = GROWTH_SHARE_CPU * (measurement.peak_allocated_bytes or 0) if device == "cpu" else 0
+    if min(rises) <= least or max(rises) > GROWTH_EVENNESS * min(rises):
+        return None
+    return Outcome.UNSAFE, Failure(
+        cause=Cause.GROWTH,
+        message=f"memory grows by {format_bytes(sum(rises) // len(rises))} a step after warm-up",
+        hint="something keeps every step alive, often a list of losses without .detach() or .item()",
+    )

@@ -1,0 +1,260 @@
+"""The tool's side of probing: starts the guardian, gives orders, returns results. No torch.
+
+One launcher serves one workload. Probes are forked from a zygote where that is safe and spawned elsewhere; the answer is
+the same. Closing it (or dying) ends every process below.
+"""
+
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from autotune.errors import EnvironmentTrouble, WorkloadError
+from autotune.model import Budget, Machine, ProbeResult, Question, Settings, Source, WorkloadInfo
+from autotune.probe import linux
+from autotune.probe.answers import (
+    Ended,
+    describe_result,
+    evidence,
+    probe_result,
+    read_answer,
+    read_ended,
+    refusal,
+    tail,
+)
+from autotune.probe.classify import classify
+from autotune.probe.guardian import EXIT_GRACE_S, TERM_GRACE_S, interpreter
+from autotune.probe.order import Op, Order, Request
+from autotune.workload.source import INSIDE
+
+_SLACK_S = 15.0
+"""Beyond deadline and graces before the guardian itself counts as hung."""
+
+
+class Launcher:
+    """Runs probes of one workload under one set of settings; use as a context manager."""
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        *,
+        job_environment: dict[str, str],
+        timeout_s: float,
+        seed: int,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """
+        Args:
+            source: what to load.
+            settings: how to train it.
+            job_environment: variables each probe sets before the device starts (allocator).
+            timeout_s: wall limit of one process, loading included.
+            seed: of every probe.
+            say: told once about a fallback.
+        """
+        self._source = source
+        self._settings = settings
+        self._job_environment = job_environment
+        self._timeout_s = timeout_s
+        self._seed = seed
+        self._say = say
+        self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._reports = b""
+        self._number = 0
+        self._forks = linux.IS_LINUX
+        self.machine: Machine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process and remove the working files."""
+        self._stop_guardian()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
+        """Load the workload, build it once on the CPU, and look at the machine.
+
+        Raises:
+            WorkloadError: the user's file or model building fails; ``detail`` is the user's traceback.
+            EnvironmentTrouble: the device is not there, or processes cannot be started.
+        """
+        ended, _, stderr, _ = self._run(Op.DESCRIBE, device=device, batch_size=batch_size)
+        answer = read_answer(ended)
+        if answer and answer.refused is not None:
+            raise refusal(answer.refused)
+        if answer is None or answer.described is None:
+            raise self._load_failure(ended, stderr)
+        workload, self.machine = describe_result(answer.described)
+        return workload, self.machine
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        """Run one probe (see ``ports.Prober``)."""
+        assert self.machine is not None, "describe() comes first"
+        started_at = datetime.now(UTC)
+        device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
+        ended, stdout, stderr, launcher = self._run(
+            Op.PROBE,
+            device=device,
+            device_uuid=self.machine.device_uuid,
+            batch_size=question.batch_size,
+            form=question.form,
+            limit_bytes=budget.limit_bytes,
+            reserve_bytes=reserve_bytes,
+        )
+        return probe_result(
+            question,
+            ended,
+            machine=self.machine,
+            budget_bytes=budget.limit_bytes,
+            accumulate=self._settings.accumulate,
+            started_at=started_at,
+            launcher=launcher,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def _run(self, op: Op, **details: Any) -> tuple[Ended, Path, Path, str]:
+        """One order through zygote or spawn: its end, its logs, and how it was started."""
+        if self._guardian is None:
+            self._start_guardian()
+        self._number += 1
+        name = str(self._number)
+        request = self._request(name, op, load=False, **details)
+        launcher = "fork" if self._forks else "spawn"
+        return self._ask(request), Path(request.stdout), Path(request.stderr), launcher
+
+    def _request(self, name: str, op: Op, *, load: bool, **details: Any) -> Request:
+        """Write the order down and address it."""
+        path = self._directory / f"{name}.json"
+        Order(
+            op=op,
+            source=self._source,
+            settings=self._settings,
+            job_environment=self._job_environment,
+            seed=self._seed,
+            **details,
+        ).write(path)
+        environment = {
+            **os.environ,
+            **self._job_environment,
+            INSIDE: "1",
+            # without it a mere torch.cuda.is_available() in the user's file spoils later forks (PyTorch documentation)
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        return Request(
+            load=load,
+            order=str(path),
+            environment=environment,
+            stdout=str(self._directory / f"{name}.out"),
+            stderr=str(self._directory / f"{name}.err"),
+            deadline_s=self._timeout_s,
+        )
+
+    def _start_guardian(self) -> None:
+        """Start the guardian and, where forking may work, the zygote in it."""
+        call = f"from autotune.probe.guardian import main; main({str(self._directory)!r}, {os.getpid()})"
+        with (self._directory / "guardian.err").open("ab") as log:
+            try:
+                self._guardian = subprocess.Popen(
+                    interpreter(call),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise EnvironmentTrouble(f"a probe process cannot be started: {error}") from error
+        self._reports = b""
+        if not self._forks:
+            return
+        request = self._request("zygote", Op.LOAD, load=True)
+        ended = self._ask(request)
+        answer = read_answer(ended)
+        if answer and answer.refused is not None:
+            raise refusal(answer.refused)
+        if answer is None or answer.fork_safe is None:
+            raise self._load_failure(ended, Path(request.stderr))
+        if not answer.fork_safe:
+            self._forks = False
+            self._say(f"probes start a fresh interpreter each, which is slower: {answer.why}")
+
+    def _load_failure(self, ended: Ended, stderr: Path) -> WorkloadError | EnvironmentTrouble:
+        """The user's file could not be loaded, or its model not be made."""
+        answer = read_answer(ended)
+        text = tail(stderr)
+        facts = evidence(ended, answer, device="cpu", capacity_bytes=0, stderr_tail=text)
+        _, failure = classify(facts)
+        where = f" while it was in phase {failure.phase}" if failure.phase else ""
+        if ended.timed_out:
+            message = f"{self._source.ref} did not finish within --timeout {self._timeout_s:g} s{where}"
+            return WorkloadError(
+                message, hint="raise --timeout, or look for a wait or endless loop at import", detail=text
+            )
+        return WorkloadError(
+            f"{self._source.ref} fails{where}: {failure.message}",
+            hint=failure.hint or "run the file by itself to see the same error",
+            detail=failure.traceback or text,
+        )
+
+    def _ask(self, request: Request) -> Ended:
+        """Send one request to the guardian and wait for its report.
+
+        Raises:
+            EnvironmentTrouble: the guardian died or hangs.
+        """
+        guardian = self._guardian
+        assert guardian is not None and guardian.stdin is not None and guardian.stdout is not None
+        try:
+            guardian.stdin.write(request.encode())
+            guardian.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._guardian_trouble("is gone") from error
+        deadline = time.monotonic() + self._timeout_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
+        while b"\n" not in self._reports:
+            ready, _, _ = select.select([guardian.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise self._guardian_trouble("does not answer")
+            data = os.read(guardian.stdout.fileno(), 1 << 16)
+            if not data:
+                raise self._guardian_trouble("died")
+            self._reports += data
+        line, self._reports = self._reports.split(b"\n", 1)
+        return read_ended(line)
+
+    def _guardian_trouble(self, what: str) -> EnvironmentTrouble:
+        text = tail(self._directory / "guardian.err")
+        self._stop_guardian()
+        return EnvironmentTrouble(
+            f"the guardian of the probe processes {what}",
+            hint="run the same command again: finished probes are kept",
+            detail=text,
+        )
+
+    def _stop_guardian(self) -> None:
+        """Close the guardian's input, which makes it kill everything, and wait for its end."""
+        guardian, self._guardian = self._guardian, None
+        if guardian is None or guardian.stdin is None or guardian.stdout is None:
+            return
+        guardian.stdin.close()
+        try:
+            guardian.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            guardian.kill()  # its children die with it (parent-death signal)
+            guardian.wait()
+        guardian.stdout.close()

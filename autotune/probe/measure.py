@@ -1,0 +1,291 @@
+"""One probe: build, a few real training steps, in the long form an evaluation and a checkpoint between, and readings.
+
+A step is what a training loop does: a fresh batch while the former is still alive, gradients cleared, forward,
+backward, optimizer. Nothing here decides whether the result is good (``judge``).
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+
+from autotune.apply import Applied
+from autotune.model import Composition, Form, Measurement, Phase, PhaseMemory
+from autotune.probe.meter import CudaMeter, Meter, Peak
+from autotune.probe.order import Order
+from autotune.probe.wire import Channel
+from autotune.workload.batch import batch_bytes, observed_batch, tensors, to_device
+from autotune.workload.task import Workload
+
+SHORT_STEPS = 3
+"""Step 1 makes the optimizer's state, step 2 is the first with it resident, step 3 shows that it stays."""
+LONG_STEPS = 8
+"""Four steps, evaluation and checkpoint, four steps: growth and retries must be absent in the last ones."""
+SETTLE_STEPS = 12
+"""A probe goes on to this many steps while allocator retries have not settled: on an H200, ResNet-50 at 480 retries in
+its first two steps and never again, at 485 in every step."""
+SCALER_STEPS = 30
+"""... and to this many while the gradient scaler still skips: it halves from 65536 = 2**16 once a step."""
+_WARM_UP = 1
+
+
+class Recorder:
+    """Collects what a probe sees; can be read at any moment, also after a failure."""
+
+    def __init__(self, channel: Channel, meter: Meter) -> None:
+        self.meter = meter
+        self.phase: Phase | None = None
+        self.step: int | None = None
+        self.facts: dict[str, object] = {}
+        self.composition: dict[str, int] = {}
+        self.losses: torch.Tensor | None = None
+        """Made once on the device, so that keeping losses does not look like a leak."""
+        self.retries: list[int] = []
+        self.allocated_after: list[int] = []
+        self.executed = 0
+        self.skipped = 0
+        self._channel = channel
+        self._peaks: dict[Phase, Peak] = {}
+        self._non_pytorch: int | None = None
+
+    @contextmanager
+    def during(self, phase: Phase, step: int | None = None) -> Iterator[None]:
+        """Everything inside belongs to this phase."""
+        self.phase, self.step = phase, step
+        self._channel.send("mark", phase=phase, step=step)
+        self.meter.begin()
+        try:
+            yield
+        finally:
+            self._note(phase, self.meter.end())
+
+    def _note(self, phase: Phase, peak: Peak) -> None:
+        known = self._peaks.get(phase)
+        if known is not None:
+            reserved = None if peak.reserved_bytes is None else max(peak.reserved_bytes, known.reserved_bytes or 0)
+            peak = Peak(max(peak.allocated_bytes, known.allocated_bytes), reserved)
+        self._peaks[phase] = peak
+
+    def read_device(self) -> None:
+        """Note the non-PyTorch memory now; it only ever grows, as libraries load their kernels."""
+        now = self.meter.non_pytorch()
+        if now is not None:
+            self._non_pytorch = max(now, self._non_pytorch or 0)
+
+    def measurement(self, worker_seconds: float) -> dict[str, object]:
+        """All of it as the fields of ``model.Measurement``, JSON-able."""
+        peaks = list(self._peaks.values())
+        allocated = max((p.allocated_bytes for p in peaks), default=None)
+        reserved = max((p.reserved_bytes for p in peaks if p.reserved_bytes is not None), default=None)
+        device = allocated if reserved is None else reserved + (self._non_pytorch or 0)
+        return asdict(
+            Measurement(
+                steps_executed=self.executed,
+                steps_skipped=self.skipped,
+                step_seconds=tuple(self.facts.pop("step_seconds", ())),  # type: ignore[arg-type]
+                losses=tuple(self.facts.pop("losses", ())),  # type: ignore[arg-type]
+                phases=tuple(
+                    PhaseMemory(phase=k, peak_allocated_bytes=p.allocated_bytes, peak_reserved_bytes=p.reserved_bytes)
+                    for k, p in self._peaks.items()
+                ),
+                peak_allocated_bytes=allocated,
+                peak_reserved_bytes=reserved,
+                non_pytorch_bytes=self._non_pytorch,
+                peak_device_bytes=device,
+                others_bytes=self.meter.others_bytes,
+                allocator_cap_bytes=self.meter.cap_bytes,
+                retries_per_step=tuple(self.retries),
+                allocated_after_step=tuple(self.allocated_after),
+                composition=Composition(**self.composition),
+                worker_seconds=worker_seconds,
+                **self.facts,  # type: ignore[arg-type]
+            )
+        )
+
+
+def run_probe(order: Order, workload: Workload, device: torch.device, recorder: Recorder) -> None:
+    """Run the probe that ``order`` asks for; what it saw is in ``recorder``.
+
+    Raises:
+        BaseException: whatever the user's code raises.
+    """
+    form, meter = order.form, recorder.meter
+    if isinstance(meter, CudaMeter):
+        meter.start(order.device_uuid)
+    meter.limit(order.limit_bytes, order.reserve_bytes)
+    applied = Applied(order.settings, device)
+    with recorder.during(Phase.BUILD):
+        began = time.perf_counter()
+        model = place(workload.make_model(), device)
+        model.train()
+        optimizer = workload.make_optimizer(trainable(model))
+        recorder.facts["build_seconds"] = time.perf_counter() - began
+    recorder.composition["parameters_bytes"] = _storage_bytes(model.parameters())
+    recorder.composition["buffers_bytes"] = _storage_bytes(model.buffers())
+    recorder.read_device()
+    steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size)
+    asked = SHORT_STEPS if form is Form.SHORT else LONG_STEPS
+    recorder.facts["steps_asked"] = asked
+    for number in range(1, SCALER_STEPS + 1):
+        steps.run(number)
+        if form is Form.LONG and number == asked // 2:
+            steps.pause()
+        if steps.enough(asked, number):
+            break
+    if form is Form.SHORT and workload.evaluates:
+        steps.evaluate()
+    recorder.read_device()
+    losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
+    recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
+    recorder.facts["step_seconds"] = meter.intervals()[_WARM_UP:]
+
+
+class Steps:
+    """The training loop of one probe."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        applied: Applied,
+        recorder: Recorder,
+        batch_size: int,
+    ) -> None:
+        self._workload = workload
+        self._model = model
+        self._optimizer = optimizer
+        self._applied = applied
+        self._recorder = recorder
+        self._batch_size = batch_size
+        self._batch: object = None
+        self._loss: torch.Tensor | None = None
+        self._calls = 0
+        self._calls_in_first: int | None = None
+        self._taken = 0
+        members = set(model.modules())
+        register_module_forward_hook(lambda module, args, output: self._count(module in members))
+        optimizer.register_step_post_hook(lambda *_: self._took())
+
+    def _count(self, ours: bool) -> None:
+        self._calls += ours
+
+    def _took(self) -> None:
+        self._taken += 1
+
+    def run(self, number: int) -> None:
+        """One optimizer step with all its micro-batches."""
+        recorder, applied = self._recorder, self._applied
+        calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
+        micro_batches = applied.settings.accumulate
+        for micro in range(micro_batches):
+            self.next_batch(number)
+            if micro == 0:
+                self._optimizer.zero_grad(set_to_none=True)
+                recorder.meter.tick()
+            with recorder.during(Phase.FORWARD, number), applied.autocast():
+                self._loss = self._workload.loss(self._model, self._batch)
+            with recorder.during(Phase.BACKWARD, number):
+                applied.backward(self._loss)
+        if number == 1:
+            grads = [p.grad for p in self._model.parameters() if p.grad is not None]
+            recorder.composition["gradients_bytes"] = _storage_bytes(grads)
+        with recorder.during(Phase.OPTIMIZER, number):
+            applied.step(self._optimizer)
+            recorder.meter.tick()
+        assert self._loss is not None
+        took = self._taken > taken
+        self._count_step(took, forward_calls=self._calls - calls, loss=self._loss.detach())
+        recorder.retries.append(recorder.meter.retries() - retries)
+        recorder.allocated_after.append(recorder.meter.allocated())
+        if took:
+            state = [t for s in self._optimizer.state.values() for t in tensors(s)]
+            recorder.composition["optimizer_bytes"] = _storage_bytes(state)
+        if number == 1:
+            recorder.read_device()
+
+    def next_batch(self, number: int | None) -> None:
+        """Make a batch and move it to the device; the former one is let go only when the new one is there."""
+        with self._recorder.during(Phase.DATA, number):
+            batch = self._workload.make_batch(self._batch_size)
+            self._recorder.facts["observed_batch"] = observed_batch(batch, self._batch_size)
+            self._recorder.composition["batch_bytes"] = batch_bytes(batch)
+            self._batch = to_device(batch, self._applied.device)
+
+    def _count_step(self, took: bool, *, forward_calls: int, loss: torch.Tensor) -> None:
+        """Count a step as executed only if model, gradients and optimizer all took part.
+
+        A workload that never calls a module (it uses parameters directly) is recognised in its first step.
+        """
+        if self._calls_in_first is None:
+            self._calls_in_first = forward_calls
+        went_forward = forward_calls > 0 or self._calls_in_first == 0
+        has_gradients = any(p.grad is not None for p in self._model.parameters())
+        if not took:
+            self._recorder.skipped += 1
+        elif went_forward and has_gradients:
+            if self._recorder.losses is None:
+                self._recorder.losses = torch.zeros(SCALER_STEPS, device=loss.device)
+            self._recorder.losses[self._recorder.executed] = loss
+            self._recorder.executed += 1
+
+    def enough(self, asked: int, number: int) -> bool:
+        """Whether the probe may end after step ``number``."""
+        recorder = self._recorder
+        if number < asked:
+            return False
+        if recorder.skipped and recorder.executed < asked:
+            return number >= SCALER_STEPS
+        unsettled = any(recorder.retries[-2:])
+        return not unsettled or number >= SETTLE_STEPS
+
+    def pause(self) -> None:
+        """What real training does between steps: evaluation and a checkpoint."""
+        self.evaluate()
+        with self._recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
+            torch.save({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}, nowhere)
+
+    def evaluate(self) -> None:
+        """The workload's evaluation on a fresh batch of the same size, if it has one."""
+        if not self._workload.evaluates:
+            return
+        self.next_batch(None)
+        with self._recorder.during(Phase.EVALUATE), self._applied.autocast():
+            self._model.eval()
+            self._workload.evaluate(self._model, self._batch)
+        self._model.train()
+        self._recorder.facts["evaluated"] = True
+
+
+def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Parameters an optimizer should get."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def place(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """Move a model made on the CPU or on the meta device; meta parameters get each module's own initialisation."""
+    if not any(p.is_meta for p in model.parameters()):
+        return model.to(device)
+    model = model.to_empty(device=device)
+    for module in model.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        else:
+            for parameter in module.parameters(recurse=False):
+                torch.nn.init.normal_(parameter.detach(), std=0.02)
+    return model
+
+
+def _storage_bytes(values: Iterable[torch.Tensor]) -> int:
+    """Bytes behind tensors, views and tied ones counted once."""
+    storages = {}
+    for value in values:
+        storage = value.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())

@@ -1,0 +1,219 @@
+"""Reading memory and time of one device from inside a probe process: CUDA by its allocator, CPU by the kernel.
+
+Peaks are per phase: ``begin`` resets them, ``end`` reads them. Bytes throughout.
+"""
+
+import contextlib
+import resource
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from autotune.probe import nvml
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Peak of one phase."""
+
+    allocated_bytes: int
+    reserved_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """What is known of memory when something failed; None = cannot be told on this device."""
+
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    free_bytes: int | None = None
+    cap_bytes: int | None = None
+
+
+class Meter(Protocol):
+    """One device's memory and clock."""
+
+    cap_bytes: int | None
+    others_bytes: int | None
+
+    def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
+        """Make allocations beyond the budget fail as they would on a smaller device."""
+
+    def lift_limit(self) -> None:
+        """Give the process room to report a failure."""
+
+    def begin(self) -> None:
+        """Reset the peaks."""
+
+    def end(self) -> Peak:
+        """Peaks since ``begin``."""
+
+    def allocated(self) -> int:
+        """Bytes held by tensors (CUDA) or by the process (CPU) now."""
+
+    def retries(self) -> int:
+        """Allocator retries so far."""
+
+    def non_pytorch(self) -> int | None:
+        """Device memory of this process outside PyTorch's allocator."""
+
+    def tick(self) -> None:
+        """Note the time, on the device's own clock where it has one."""
+
+    def intervals(self) -> list[float]:
+        """Seconds between the first and second tick, the third and fourth, …"""
+
+    def at_failure(self) -> dict[str, int | None]:
+        """Memory state for the classifier; never raises."""
+
+
+def make_meter(device: torch.device) -> Meter:
+    """The meter of this device.
+
+    Raises:
+        NotImplementedError: autotune cannot measure this kind of device.
+    """
+    if device.type == "cuda":
+        return CudaMeter(device)
+    if device.type == "cpu":
+        return CpuMeter()
+    raise NotImplementedError(f"device {device.type!r} cannot be measured yet; use --device cuda or --device cpu")
+
+
+class CudaMeter:
+    """PyTorch's caching allocator, ``cudaMemGetInfo`` and, where present, NVML."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._events: list[torch.cuda.Event] = []
+        self.cap_bytes: int | None = None
+        self.others_bytes: int | None = None
+
+    def start(self, device_uuid: str) -> None:
+        """Start the device, noting first what others hold."""
+        self.others_bytes = nvml.used_bytes(device_uuid)
+        torch.cuda.set_device(self._device)
+        torch.empty(1, device=self._device)
+
+    def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
+        """Cap the allocator at the budget minus non-PyTorch memory (measured now, or before if that was more)."""
+        total = torch.cuda.mem_get_info(self._device)[1]
+        outside = max(reserve_bytes, self.non_pytorch() or 0)
+        self.cap_bytes = max(0, min(limit_bytes - outside, total))
+        torch.cuda.memory.set_per_process_memory_fraction(self.cap_bytes / total, self._device)
+
+    def lift_limit(self) -> None:
+        """Nothing to do: reporting needs no device memory."""
+
+    def begin(self) -> None:
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def end(self) -> Peak:
+        return Peak(
+            torch.cuda.max_memory_allocated(self._device),
+            torch.cuda.max_memory_reserved(self._device),
+        )
+
+    def allocated(self) -> int:
+        return torch.cuda.memory_allocated(self._device)
+
+    def retries(self) -> int:
+        return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
+    def non_pytorch(self) -> int | None:
+        """Device-wide use minus this allocator minus others; without NVML others count as ours, the safe way round."""
+        free, total = torch.cuda.mem_get_info(self._device)
+        return max(0, total - free - torch.cuda.memory_reserved(self._device) - (self.others_bytes or 0))
+
+    def tick(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._events.append(event)
+
+    def intervals(self) -> list[float]:
+        torch.cuda.synchronize(self._device)
+        pairs = zip(self._events[::2], self._events[1::2], strict=False)
+        return [start.elapsed_time(end) / 1000 for start, end in pairs]
+
+    def at_failure(self) -> dict[str, int | None]:
+        state = MemoryState(cap_bytes=self.cap_bytes)
+        with contextlib.suppress(RuntimeError):  # a lost context answers nothing, and that is the answer
+            state = MemoryState(
+                allocated_bytes=torch.cuda.memory_allocated(self._device),
+                reserved_bytes=torch.cuda.memory_reserved(self._device),
+                free_bytes=torch.cuda.mem_get_info(self._device)[0],
+                cap_bytes=self.cap_bytes,
+            )
+        return asdict(state)
+
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class CpuMeter:
+    """Anonymous memory of this process, as the kernel counts it (``/proc/self/status``)."""
+
+    def __init__(self) -> None:
+        self._ticks: list[float] = []
+        self._hard_limit: int | None = None
+        self.cap_bytes: int | None = None
+        self.others_bytes: int | None = None
+
+    def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
+        """Limit the data segment: all private writable memory, whether by heap or by mapping (Linux 4.7, setrlimit(2)).
+
+        Set after the imports, it makes PyTorch's own CPU allocator fail at the size where a machine of that size would,
+        and leaves read-only file mappings (libraries) out, which the kernel can drop.
+        """
+        del reserve_bytes  # everything of this process is within the limit
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        cap = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))
+        self._hard_limit, self.cap_bytes = hard, cap
+
+    def lift_limit(self) -> None:
+        if self._hard_limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (self._hard_limit, self._hard_limit))
+
+    def begin(self) -> None:
+        with contextlib.suppress(OSError):  # some sandboxes lack it; then peaks are those of the whole process so far
+            _CLEAR_REFS.write_text("5")
+
+    def end(self) -> Peak:
+        """Peak resident memory of *this* process (VmHWM; ``ru_maxrss`` would start at the parent's) minus file pages."""
+        status = _status()
+        return Peak(status["VmHWM"] - status.get("RssFile", 0) - status.get("RssShmem", 0), None)
+
+    def allocated(self) -> int:
+        return _status().get("RssAnon", 0)
+
+    def retries(self) -> int:
+        return 0
+
+    def non_pytorch(self) -> int | None:
+        return None
+
+    def tick(self) -> None:
+        self._ticks.append(time.perf_counter())
+
+    def intervals(self) -> list[float]:
+        return [end - start for start, end in zip(self._ticks[::2], self._ticks[1::2], strict=False)]
+
+    def at_failure(self) -> dict[str, int | None]:
+        status = _status()
+        free = None if self.cap_bytes is None else max(0, self.cap_bytes - status.get("VmData", 0))
+        return asdict(MemoryState(allocated_bytes=status.get("RssAnon"), free_bytes=free, cap_bytes=self.cap_bytes))
+
+
+def _status() -> dict[str, int]:
+    """Memory lines of ``/proc/self/status`` in bytes; where there is none, the peak of getrusage."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:  # not Linux: a peak of the whole process is all there is (kilobytes on the BSDs, bytes on macOS)
+        return {"VmHWM": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    fields = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.rstrip(":"): int(value) * 1024 for name, value, _ in fields}

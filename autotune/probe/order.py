@@ -1,0 +1,81 @@
+"""What the tool asks of the guardian (``Request``) and of a worker (``Order``). Written by us, read by us; no torch."""
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from autotune.model import Form, Precision, Settings, Source
+
+
+class Op(StrEnum):
+    """What a worker is to do with the loaded workload."""
+
+    LOAD = "load"
+    """Become a zygote."""
+    DESCRIBE = "describe"
+    PROBE = "probe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One job of a worker."""
+
+    op: Op
+    source: Source
+    settings: Settings
+    job_environment: dict[str, str]
+    """Variables to set before the device starts."""
+    seed: int
+    device: str = "cpu"
+    """torch device; for ``describe`` also ``auto``."""
+    device_uuid: str = ""
+    batch_size: int = 1
+    form: Form = Form.SHORT
+    limit_bytes: int = 0
+    """The budget."""
+    reserve_bytes: int = 0
+    """Non-PyTorch device memory seen in earlier probes."""
+
+    def write(self, path: Path) -> None:
+        """Write it for ``read``."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: str) -> Self:
+        """Read what ``write`` wrote."""
+        fields = json.loads(Path(path).read_text())
+        source, settings = fields.pop("source"), fields.pop("settings")
+        lists = {name: tuple(value) for name, value in source.items() if isinstance(value, list)}
+        return cls(
+            op=Op(fields.pop("op")),
+            form=Form(fields.pop("form")),
+            source=Source(**{**source, **lists}),
+            settings=Settings(**{**settings, "precision": Precision(settings["precision"])}),
+            **fields,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One job of the guardian: a process to start and watch."""
+
+    load: bool
+    """True: start a zygote and keep it. False: a probe, forked where there is a zygote."""
+    order: str
+    """Path of the worker's order."""
+    environment: dict[str, str]
+    """The whole environment of a fresh interpreter."""
+    stdout: str
+    stderr: str
+    deadline_s: float
+
+    def encode(self) -> bytes:
+        """One line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Self:
+        """Read what ``encode`` made."""
+        return cls(**json.loads(line))

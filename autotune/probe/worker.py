@@ -1,0 +1,145 @@
+"""Inside a probe process: take an order, do it, answer on the private pipe, end at once.
+
+Whatever the user's code raises becomes a message with the exception chain and the memory state at that moment. Deciding
+what it means is the parent's work (``classify``). No SQL, no search, no command line in here.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+
+import autotune
+from autotune.errors import AutotuneError
+from autotune.model import Phase
+from autotune.probe import linux
+from autotune.probe.describe import describe
+from autotune.probe.measure import Recorder, run_probe
+from autotune.probe.meter import make_meter
+from autotune.probe.order import Op, Order
+from autotune.probe.wire import Channel
+from autotune.workload.load import load as load_workload
+from autotune.workload.task import Workload
+
+_OURS = str(Path(autotune.__file__).parent)
+
+
+def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn:
+    """Entry point of a spawned probe: load the user's file, then work."""
+    linux.die_with_parent(guardian)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    order = Order.read(order_path)
+    channel = Channel(fds[0], token)
+    work(order, channel, load(order, channel), launcher="spawn")
+
+
+def load(order: Order, channel: Channel) -> Workload:
+    """Load the user's file; a failure is answered and ends the process."""
+    channel.send("mark", phase=Phase.LOAD, step=None)
+    try:
+        return load_workload(order.source)
+    except AutotuneError as error:
+        channel.send("answer", refused=_refusal(error))
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is the answer, never lost
+        channel.send("answer", raised=chain(error), phase=Phase.LOAD, step=None, traceback=user_traceback(error))
+    _leave()
+
+
+def _refusal(error: AutotuneError) -> dict[str, str]:
+    return {"kind": error.kind, "message": error.message, "detail": error.detail, "hint": error.hint}
+
+
+def work(order: Order, channel: Channel, workload: Workload, *, launcher: str) -> NoReturn:
+    """Do one order (``describe`` or ``probe``), answer, and end the process without running exit handlers."""
+    started = time.perf_counter()
+    os.environ.update(order.job_environment)
+    random.seed(order.seed)
+    torch.manual_seed(order.seed)
+    device = torch.device("cpu" if order.op is Op.DESCRIBE else order.device)
+    meter = make_meter(device)
+    recorder = Recorder(channel, meter)
+    try:
+        if order.op is Op.DESCRIBE:
+            channel.send("answer", described=describe(order, workload, recorder), launcher=launcher)
+        else:
+            run_probe(order, workload, device, recorder)
+            measurement = recorder.measurement(time.perf_counter() - started)
+            channel.send("answer", measurement=measurement, launcher=launcher)
+    except AutotuneError as error:
+        channel.send("answer", refused=_refusal(error))
+    except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of user code are answers as well
+        meter.lift_limit()  # reporting needs memory too
+        state = meter.at_failure()
+        channel.send(
+            "answer",
+            raised=chain(error),
+            phase=recorder.phase,
+            step=recorder.step,
+            traceback=user_traceback(error),
+            memory=state,
+            measurement=recorder.measurement(time.perf_counter() - started),
+            launcher=launcher,
+        )
+    _leave()
+
+
+def chain(error: BaseException) -> list[dict[str, object]]:
+    """The exception, its causes, contexts and group members, outermost first, each once."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop(0)
+        if link is None or any(link is known for known in found):
+            continue
+        found.append(link)
+        members = list(link.exceptions) if isinstance(link, BaseExceptionGroup) else []
+        waiting = [*members, link.__cause__, link.__context__, *waiting]
+    return [
+        {
+            "type": _name(type(link)),
+            "bases": [_name(base) for base in type(link).__mro__ if base is not object],
+            "text": _text(link)[:8000],
+            "errno": getattr(link, "errno", None) if isinstance(link, OSError) else None,
+        }
+        for link in found
+    ]
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback as the user would see it without autotune: our own frames left out."""
+    summary = traceback.TracebackException.from_exception(error, capture_locals=False)
+    seen: list[traceback.TracebackException | None] = [summary]
+    for link in seen:
+        if link is None:
+            continue
+        link.stack = traceback.StackSummary.from_list([f for f in link.stack if not f.filename.startswith(_OURS)])
+        seen += [part for part in (link.__cause__, link.__context__, *(link.exceptions or [])) if part not in seen]
+    return "".join(summary.format())[-16000:]
+
+
+def _name(kind: type) -> str:
+    # torch.OutOfMemoryError reports the module it was made in (torch._C or torch); users know it by the short name
+    module = "torch" if kind.__module__ in ("torch._C", "torch.cuda") else kind.__module__
+    return f"{module}.{kind.__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a user's __str__ may raise anything; its type still says something
+        return f"(its text cannot be made: {type(failure).__name__})"
+
+
+def _leave() -> NoReturn:
+    """End without exit handlers, thread joins or finalisers: a user's hanging atexit must not turn a result into a hang."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the user's code closed it
+            stream.flush()
+    os._exit(0)

@@ -1,0 +1,47 @@
+"""The loop: ask -> probe -> record -> repeat. Knows no implementation, keeps no state of its own."""
+
+from collections.abc import Callable, Sequence
+
+from autotune.model import Budget, ProbeResult
+from autotune.ports import Observer, Prober, Recorder, Stop, Strategy
+
+
+def tune(
+    strategy: Strategy,
+    prober: Prober,
+    recorder: Recorder,
+    observer: Observer,
+    budget: Budget,
+    history: Sequence[ProbeResult] = (),
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> tuple[Stop | None, tuple[ProbeResult, ...]]:
+    """Run probes until the strategy stops or time is out.
+
+    Every result is recorded before the next question is asked, so that nothing measured is ever lost.
+
+    Args:
+        strategy: a pure function of the history.
+        history: probes already known, oldest first (a resumed search).
+        out_of_time: asked before each probe.
+
+    Returns:
+        The stop (None when time ran out) and the whole history.
+    """
+    known = list(history)
+    while True:
+        asked = strategy.ask(known)
+        if isinstance(asked, Stop):
+            return asked, tuple(known)
+        if out_of_time():
+            return None, tuple(known)
+        number = len(known) + 1
+        observer.asked(asked, number)
+        result = prober.probe(asked, budget, non_pytorch_bytes(known))
+        recorder.add(result)
+        known.append(result)
+        observer.answered(result, number)
+
+
+def non_pytorch_bytes(history: Sequence[ProbeResult]) -> int:
+    """Most device memory any probe so far held outside PyTorch's allocator; 0 before the first."""
+    return max((result.measurement.non_pytorch_bytes or 0 for result in history), default=0)
