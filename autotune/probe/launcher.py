@@ -32,7 +32,7 @@ from autotune.probe.answers import (
 from autotune.probe.classify import classify
 from autotune.probe.guardian import EXIT_GRACE_S, TERM_GRACE_S, interpreter
 from autotune.probe.order import Op, Order, Request
-from autotune.workload.source import INSIDE
+from autotune.workload.source import INSIDE_VARIABLE
 
 _SLACK_S = 15.0
 """Beyond deadline and graces before the guardian itself counts as hung."""
@@ -152,7 +152,7 @@ class Launcher:
         environment = {
             **os.environ,
             **self._job_environment,
-            INSIDE: "1",
+            INSIDE_VARIABLE: "1",
             # without it a mere torch.cuda.is_available() in the user's file spoils later forks (PyTorch documentation)
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "PYTHONUNBUFFERED": "1",

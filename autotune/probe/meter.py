@@ -4,6 +4,7 @@ Peaks are per phase: ``begin`` resets them, ``end`` reads them. Bytes throughout
 """
 
 import contextlib
+import os
 import resource
 import time
 from dataclasses import asdict, dataclass
@@ -12,6 +13,8 @@ from typing import Protocol
 
 import torch
 
+from autotune.errors import EnvironmentTrouble
+from autotune.model import ALLOCATOR_VARIABLES
 from autotune.probe import nvml
 
 
@@ -97,6 +100,25 @@ class CudaMeter:
         self.others_bytes = nvml.used_bytes(device_uuid)
         torch.cuda.set_device(self._device)
         torch.empty(1, device=self._device)
+        self._check_allocator()
+
+    def _check_allocator(self) -> None:
+        """Make sure that the allocator runs as asked: the variables were set after torch was imported, before it began.
+
+        Raises:
+            EnvironmentTrouble: this torch read them at import, so the probe would measure something else.
+        """
+        asked = os.environ.get(ALLOCATOR_VARIABLES[0], "")
+        snapshot = getattr(torch.cuda.memory, "_snapshot", None)
+        if "expandable_segments:" not in asked or snapshot is None:
+            return
+        wanted = "expandable_segments:true" in asked.lower()
+        got = snapshot().get("allocator_settings", {}).get("expandable_segments", wanted)
+        if bool(got) is not wanted:
+            raise EnvironmentTrouble(
+                f"the allocator setting {asked!r} is not in force (expandable_segments is {got})",
+                hint=f"set {ALLOCATOR_VARIABLES[0]}={asked} yourself before starting autotune",
+            )
 
     def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
         """Cap the allocator at the budget minus non-PyTorch memory (measured now, or before if that was more)."""
@@ -129,7 +151,7 @@ class CudaMeter:
         return max(0, total - free - torch.cuda.memory_reserved(self._device) - (self.others_bytes or 0))
 
     def tick(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         self._events.append(event)
 

@@ -15,7 +15,6 @@ from typing import NoReturn
 
 import torch
 
-import autotune
 from autotune.errors import AutotuneError
 from autotune.model import Phase
 from autotune.probe import linux
@@ -27,7 +26,7 @@ from autotune.probe.wire import Channel
 from autotune.workload.load import load as load_workload
 from autotune.workload.task import Workload
 
-_OURS = str(Path(autotune.__file__).parent)
+_OURS = str(Path(__file__).resolve().parents[1])
 
 
 def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn:

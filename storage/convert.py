@@ -1,0 +1,172 @@
+"""Rows to values and back: the only place that knows both. Rows are untrusted, since anything may have written them.
+
+Reading validates every field against the dataclasses of ``autotune.model``; there is no pickle and no evaluation.
+"""
+
+import json
+import math
+from dataclasses import asdict, fields
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from autotune.errors import StoreError
+from autotune.model import Answer, Budget, Failure, Machine, Measurement, Plan, ProbeResult, SearchRecord, WorkloadInfo
+from autotune.storage.door import ELSEWHERE
+from autotune.storage.tables import ProbeRow, SearchRow
+
+T = TypeVar("T", SearchRecord, ProbeResult)
+
+_DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "failure", "measurement"})
+"""Fields kept as JSON text; every other field is a column of the same name."""
+
+
+def search_to_row(record: SearchRecord) -> SearchRow:
+    """Make the row of a search."""
+    settings = record.plan.settings
+    row = SearchRow(
+        id=record.id,
+        key=record.key,
+        state=record.state.value,
+        created=record.created,
+        finished=record.finished,
+        owner=clean(record.owner),
+        version=record.version,
+        based_on=record.based_on,
+        message=clean(record.message),
+        workload_ref=clean(record.workload.ref),
+        workload_fingerprint=record.workload.fingerprint,
+        machine_fingerprint=record.machine.fingerprint,
+        device_name=clean(record.machine.device_name),
+        precision=settings.precision.value,
+        allocator=clean(settings.allocator),
+        accumulate=settings.accumulate,
+        budget_bytes=record.budget.limit_bytes,
+        plan=_document(record.plan),
+        workload=_document(record.workload),
+        machine=_document(record.machine),
+        budget=_document(record.budget),
+    )
+    write_answer(row, record.answer)
+    return row
+
+
+def write_answer(row: SearchRow, answer: Answer | None) -> None:
+    """Put an answer, or its absence, into the row of a search."""
+    row.answer = _document(answer) if answer else None
+    row.max_batch = answer.max_batch if answer else None
+    row.refuted_at = answer.refuted_at if answer else None
+    row.recommended_batch = answer.recommended_batch if answer else None
+    row.limited_by = clean(answer.limited_by) if answer else None
+
+
+def search_from_row(row: SearchRow) -> SearchRecord:
+    """Read a search.
+
+    Raises:
+        StoreError: the row is damaged; names the table, the id and the field.
+    """
+    return _read(_searches(), SearchRecord, row)
+
+
+def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
+    """Make the row of a probe, the ``number``-th (from 1) of its search."""
+    failure, measurement = result.failure, result.measurement
+    return ProbeRow(
+        search_id=search_id,
+        number=number,
+        batch_size=result.batch_size,
+        form=result.form.value,
+        reason=result.reason.value,
+        outcome=result.outcome.value,
+        accumulate=result.accumulate,
+        budget_bytes=result.budget_bytes,
+        launcher=result.launcher,
+        started_at=result.started_at,
+        seconds=result.seconds,
+        stdout_tail=clean(result.stdout_tail),
+        stderr_tail=clean(result.stderr_tail),
+        cause=failure.cause.value if failure else None,
+        phase=failure.phase.value if failure and failure.phase else None,
+        message=clean(failure.message) if failure else None,
+        steps_executed=measurement.steps_executed,
+        median_step_seconds=measurement.median_step_seconds,
+        samples_per_second=result.samples_per_second,
+        peak_allocated_bytes=measurement.peak_allocated_bytes,
+        peak_reserved_bytes=measurement.peak_reserved_bytes,
+        peak_device_bytes=measurement.peak_device_bytes,
+        non_pytorch_bytes=measurement.non_pytorch_bytes,
+        failure=_document(failure) if failure else None,
+        measurement=_document(measurement),
+    )
+
+
+def probe_from_row(row: ProbeRow) -> ProbeResult:
+    """Read a probe.
+
+    Raises:
+        StoreError: the row is damaged; names the table, the id and the field.
+    """
+    result = _read(_probes(), ProbeResult, row)
+    if result.fits != (result.failure is None):
+        raise _damaged(row, f"outcome {result.outcome.value!r} contradicts the column failure")
+    return result
+
+
+def clean(text: str) -> str:
+    """Replace what databases refuse in text, NUL and lone surrogates: output of user programs may hold anything."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _read(adapter: TypeAdapter[T], kind: type[T], row: SearchRow | ProbeRow) -> T:
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        value = getattr(row, field.name)
+        if field.name in _DOCUMENTS and value is not None:
+            try:
+                value = json.loads(value)
+            except (ValueError, TypeError, RecursionError) as error:  # SQLite lets any type into any column
+                raise _damaged(row, f"column {field.name} is not JSON: {error}") from error
+        values[field.name] = value
+    try:
+        return adapter.validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _damaged(row, f"{where}: {first['msg']}") from error
+
+
+def _damaged(row: SearchRow | ProbeRow, why: str) -> StoreError:
+    if isinstance(row, ProbeRow):
+        hint = f"see the other searches with `autotune runs ls`, or {ELSEWHERE}"
+        return StoreError(f"{row.__tablename__}, id {row.id} (search {row.search_id!r}) is damaged: {why}", hint=hint)
+    # `autotune runs ls` would stumble over the same row.
+    return StoreError(f"{row.__tablename__}, id {row.id!r} is damaged: {why}", hint=ELSEWHERE)
+
+
+@cache
+def _searches() -> TypeAdapter[SearchRecord]:
+    return TypeAdapter(SearchRecord)
+
+
+@cache
+def _probes() -> TypeAdapter[ProbeResult]:
+    return TypeAdapter(ProbeResult)
+
+
+def _document(value: Plan | WorkloadInfo | Machine | Budget | Answer | Failure | Measurement) -> str:
+    return json.dumps(_jsonable(asdict(value)), allow_nan=False)
+
+
+def _jsonable(value: Any) -> Any:
+    """Make strict JSON possible: ``NaN`` and the infinities, which losses may be, become text that reads as a float."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    return value

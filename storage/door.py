@@ -1,0 +1,75 @@
+"""The one door out: what SQLAlchemy, the driver, Alembic or the file system raise becomes a ``StoreError`` with a cure."""
+
+import shlex
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError, StatementError
+
+from autotune.errors import StoreError
+from autotune.storage.address import Address
+from autotune.storage.engine import BUSY_TIMEOUT_MS
+
+ELSEWHERE = "pass another `--storage FILE`"
+
+_STILL_LOCKED = f"is locked by another process, still after {BUSY_TIMEOUT_MS / 1000:g} s"
+_MOVE_AWAY = f"move the file away, or {ELSEWHERE}"
+_LOOK_AT_FOLDER = f"look at the permissions with `ls -ld {{folder}} {{path}}`, or {ELSEWHERE}"
+_WAIT = f"see who holds it with `fuser -v {{path}}` and run again when that has ended, or {ELSEWHERE}"
+_LOCAL_DISK = f"SQLite needs a local disk, not a network file system: {ELSEWHERE}"
+# By primary result code, https://www.sqlite.org/rescode.html: what happened, what to type next.
+_SQLITE = {
+    sqlite3.SQLITE_BUSY: (_STILL_LOCKED, _WAIT),
+    sqlite3.SQLITE_LOCKED: (_STILL_LOCKED, _WAIT),
+    sqlite3.SQLITE_NOTADB: ("is not a SQLite database", _MOVE_AWAY),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE_AWAY),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _LOOK_AT_FOLDER),
+    sqlite3.SQLITE_READONLY: ("cannot be written", _LOOK_AT_FOLDER),
+    sqlite3.SQLITE_PERM: ("cannot be written", _LOOK_AT_FOLDER),
+    sqlite3.SQLITE_FULL: ("cannot grow", f"free space on the disk (`df -h {{folder}}`), or {ELSEWHERE}"),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written", _LOCAL_DISK),
+    sqlite3.SQLITE_PROTOCOL: ("cannot be locked", _LOCAL_DISK),
+}
+
+
+@contextmanager
+def translated(address: Address) -> Iterator[None]:
+    """Turn every foreign exception of the block into a ``StoreError`` that names the ledger; the cause stays attached."""
+    try:
+        yield
+    # sqlite3 raises the last two unwrapped, for a number beyond 64 bits and for text that is not Unicode.
+    except (SQLAlchemyError, OSError, OverflowError, UnicodeEncodeError) as error:
+        raise store_error(error, address) from error
+
+
+def store_error(error: BaseException, address: Address) -> StoreError:
+    """Say what went wrong with the ledger at ``address``, and what to type next."""
+    # The driver's own words: SQLAlchemy's would add the statement with the values of the user's run.
+    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    words = " ".join(str(cause).split()) or type(cause).__name__
+    if address.url.password:
+        words = words.replace(str(address.url.password), "***")
+    if address.path is None:
+        hint = f"check that the server answers: `psql {shlex.quote(_psql_url(address))}`, or {ELSEWHERE}"
+        return StoreError(f"ledger {address.label}: {words}", hint=hint)
+    what, hint = "cannot be used", _MOVE_AWAY
+    if isinstance(cause, sqlite3.Error):
+        # Missing where the sqlite3 module itself complains, not the library beneath.
+        what, hint = _SQLITE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, (what, hint))
+    elif isinstance(cause, OSError):
+        what, hint = "cannot be opened", _LOOK_AT_FOLDER
+    hint = hint.format(path=shlex.quote(str(address.path)), folder=shlex.quote(str(_existing_folder(address.path))))
+    return StoreError(f"ledger {address.label} {what}: {words}", hint=hint)
+
+
+def _psql_url(address: Address) -> str:
+    url = address.url
+    bare = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    return bare.render_as_string()
+
+
+def _existing_folder(path: Path) -> Path:
+    return next(folder for folder in path.parents if folder.exists() or folder == folder.parent)

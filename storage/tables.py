@@ -1,0 +1,152 @@
+"""The tables of the ledger. What people ask for in SQL is a column; the rest is JSON text.
+
+A column marked *copy* repeats a fact of a JSON document so that SQL can filter and sort by it; the document is what
+is read back. Names begin with ``autotune_``, so that the file or schema can be shared with others' tables.
+"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, cast
+
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+PREFIX = "autotune_"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware instant. SQLite has no such type: there it is text of fixed width, ``2026-01-31 12:00:00.000000+00:00``."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type of one database."""
+        return dialect.type_descriptor(String(32) if dialect.name == "sqlite" else DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """Refuse a naive instant (ValueError): which hour it means depends on the machine."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"instant {value} has no time zone")
+        utc = value.astimezone(UTC)
+        return utc.isoformat(sep=" ", timespec="microseconds") if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Restore the instant in UTC; text that is none is passed on, for ``convert`` to report with its row."""
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                return cast("datetime", value)
+            # Without an offset it was not written here, but perhaps by SQLite's own functions: they mean UTC.
+            if value.tzinfo is None:
+                value = value.replace(tzinfo=UTC)
+        return value.astimezone(UTC) if isinstance(value, datetime) else None
+
+
+Bytes = Annotated[int, mapped_column(BigInteger)]
+Instant = Annotated[datetime, mapped_column(UtcDateTime)]
+Document = Annotated[str, mapped_column(Text)]
+"""JSON text of a dataclass of ``autotune.model``."""
+
+
+class Base(DeclarativeBase):
+    """Names of constraints are fixed: a migration can only alter what it can name."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {str: Text, float: Double}
+
+
+class SearchRow(Base):
+    """One search."""
+
+    __tablename__ = "autotune_searches"
+    __table_args__ = (Index(None, "key", "created"), Index(None, "created"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str]
+    state: Mapped[str]
+    created: Mapped[Instant]
+    finished: Mapped[Instant | None]
+    owner: Mapped[str]
+    version: Mapped[str]
+    based_on: Mapped[str | None]
+    message: Mapped[str]
+
+    workload_ref: Mapped[str]
+    """Copy, like all columns down to ``limited_by``."""
+    workload_fingerprint: Mapped[str]
+    machine_fingerprint: Mapped[str]
+    device_name: Mapped[str]
+    precision: Mapped[str]
+    allocator: Mapped[str]
+    accumulate: Mapped[int]
+    budget_bytes: Mapped[Bytes]
+    max_batch: Mapped[int | None]
+    refuted_at: Mapped[int | None]
+    recommended_batch: Mapped[int | None]
+    limited_by: Mapped[str | None]
+
+    plan: Mapped[Document]
+    workload: Mapped[Document]
+    machine: Mapped[Document]
+    budget: Mapped[Document]
+    answer: Mapped[Document | None]
+
+
+class ProbeRow(Base):
+    """One probe of a search."""
+
+    __tablename__ = "autotune_probes"
+    __table_args__ = (UniqueConstraint("search_id", "number"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    search_id: Mapped[str] = mapped_column(ForeignKey(SearchRow.id, ondelete="CASCADE"))
+    number: Mapped[int]
+    """Order within the search, from 1."""
+    batch_size: Mapped[int]
+    form: Mapped[str]
+    reason: Mapped[str]
+    outcome: Mapped[str]
+    accumulate: Mapped[int]
+    budget_bytes: Mapped[Bytes]
+    launcher: Mapped[str]
+    started_at: Mapped[Instant]
+    seconds: Mapped[float]
+    stdout_tail: Mapped[str]
+    stderr_tail: Mapped[str]
+
+    cause: Mapped[str | None]
+    """Copy, like all columns down to ``non_pytorch_bytes``."""
+    phase: Mapped[str | None]
+    message: Mapped[str | None]
+    steps_executed: Mapped[int]
+    median_step_seconds: Mapped[float | None]
+    samples_per_second: Mapped[float | None]
+    peak_allocated_bytes: Mapped[Bytes | None]
+    peak_reserved_bytes: Mapped[Bytes | None]
+    peak_device_bytes: Mapped[Bytes | None]
+    non_pytorch_bytes: Mapped[Bytes | None]
+
+    failure: Mapped[Document | None]
+    measurement: Mapped[Document]

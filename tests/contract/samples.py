@@ -1,0 +1,164 @@
+"""Records for the contract tests, with every field away from its default: a field that gets lost is noticed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+from autotune.model import (
+    Answer,
+    Budget,
+    Cause,
+    Composition,
+    Failure,
+    Form,
+    Machine,
+    Measurement,
+    Outcome,
+    Phase,
+    PhaseMemory,
+    Plan,
+    Precision,
+    ProbeResult,
+    Reason,
+    Recognised,
+    SearchRecord,
+    SearchState,
+    Settings,
+    Source,
+    WorkloadInfo,
+)
+
+GIB = 1 << 30
+NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
+
+ANSWER = Answer(max_batch=27, refuted_at=28, recommended_batch=24, limited_by="device_memory", step=3, holes=(9, 12))
+
+SEARCH = SearchRecord(
+    id="5ea4c0ffee",
+    key="0123456789abcdef" * 4,
+    state=SearchState.ANSWERED,
+    created=NOON,
+    finished=NOON + timedelta(seconds=12.5),
+    owner="host:4711:1738324800.25",
+    version="0.1.0",
+    plan=Plan(
+        source=Source(
+            ref="train.py:net",
+            pickle_path="/home/me/live.pkl",
+            fingerprint="f00d",
+            script_args=("--width", "64"),
+            directory="/home/me",
+            search_path=("/home/me/lib", "/opt/lib"),
+        ),
+        settings=Settings(precision=Precision.BF16, allocator="expandable_segments:True", accumulate=4),
+        device="cuda:1",
+        memory_limit_bytes=40 * GIB,
+        multiple_of=8,
+        start_batch=16,
+        max_batch=4096,
+        timeout_s=12.25,
+        time_budget_s=3600.5,
+        seed=17,
+        recommend=False,
+    ),
+    workload=WorkloadInfo(
+        ref="train.py:net",
+        fingerprint="feed",
+        recognised=(
+            Recognised(what="model", found="make_model", why="a function of this name"),
+            Recognised(what="loss", found="", why="none; the model returns one"),
+        ),
+        parameters=124_439_808,
+        trainable_parameters=124_000_000,
+        parameters_bytes=497_759_232,
+        trainable_bytes=496_000_000,
+        optimizer="AdamW",
+        batch="int64 [B, 1024]",
+        data_set_size=60_000,
+        evaluates=True,
+        notes=("data sampled", "größer — 大"),
+    ),
+    machine=Machine(
+        device="cuda",
+        device_name="NVIDIA H200",
+        device_uuid="GPU-1234",
+        device_index=1,
+        capacity_bytes=141 * GIB,
+        driver_version="570.1",
+        torch_version="2.13.0",
+        cuda_version="13.0",
+        python_version="3.11.7",
+        platform="Linux-6.1-x86_64",
+    ),
+    budget=Budget(
+        limit_bytes=40 * GIB,
+        source="--memory-limit",
+        capacity_bytes=141 * GIB,
+        others_bytes=3 * GIB,
+        headroom_bytes=GIB // 4,
+    ),
+    answer=ANSWER,
+    message="28 runs out of memory",
+    based_on="0ldsearch",
+)
+
+PROBE = ProbeResult(
+    batch_size=28,
+    form=Form.LONG,
+    reason=Reason.CERTIFY,
+    outcome=Outcome.OUT_OF_MEMORY,
+    failure=Failure(
+        cause=Cause.DEVICE_MEMORY,
+        message="CUDA out of memory.\nTried to allocate 20 MiB",
+        phase=Phase.BACKWARD,
+        step=3,
+        confirm=True,
+        error_type="torch.OutOfMemoryError",
+        signal="SIGSEGV",
+        exit_code=-11,
+        requested_bytes=20 << 20,
+        free_bytes=1 << 20,
+        traceback='  File "train.py", line 9\n',
+        hint="a smaller batch",
+    ),
+    measurement=Measurement(
+        steps_asked=5,
+        steps_executed=2,
+        steps_skipped=1,
+        observed_batch=28,
+        losses=(10.8, 0.1 + 0.2, float("inf"), float("-inf")),
+        step_seconds=(0.25, 0.5, 0.75),
+        phases=(
+            PhaseMemory(phase=Phase.FORWARD, peak_allocated_bytes=30 * GIB, peak_reserved_bytes=32 * GIB),
+            PhaseMemory(phase=Phase.EVALUATE, peak_allocated_bytes=10 * GIB),
+        ),
+        peak_allocated_bytes=38 * GIB,
+        peak_reserved_bytes=39 * GIB,
+        non_pytorch_bytes=GIB // 2,
+        peak_device_bytes=39 * GIB + GIB // 2,
+        others_bytes=7,
+        allocator_cap_bytes=39 * GIB + GIB // 4,
+        retries_per_step=(0, 2, 1),
+        allocated_after_step=(GIB, GIB + 1),
+        composition=Composition(
+            parameters_bytes=1, buffers_bytes=2, gradients_bytes=3, optimizer_bytes=4, batch_bytes=5
+        ),
+        evaluated=True,
+        build_seconds=1.5,
+        worker_seconds=7.125,
+    ),
+    budget_bytes=40 * GIB,
+    launcher="fork",
+    started_at=NOON.astimezone(timezone(timedelta(hours=5, minutes=30))),
+    seconds=7.5,
+    accumulate=4,
+    stdout_tail="step 1\n",
+    stderr_tail="warning: 'quoted' \"text\" \\ ü\n",
+)
+
+FITTING_PROBE = replace(PROBE, batch_size=27, outcome=Outcome.FITS, failure=None)
+
+
+def search(search_id: str, **changes: object) -> SearchRecord:
+    """A running search of another id, otherwise as ``SEARCH``."""
+    running: dict[str, object] = {"id": search_id, "state": SearchState.RUNNING, "finished": None, "answer": None}
+    return replace(SEARCH, **(running | changes))  # type: ignore[arg-type]

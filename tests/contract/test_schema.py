@@ -1,0 +1,149 @@
+"""The tables through time: migrations give what the models say, old ledgers are used, newer ones refused."""
+
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+import autotune.storage
+from autotune.errors import StoreError
+from autotune.storage import schema
+from autotune.storage.store import Store
+from autotune.storage.tables import Base
+from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, search
+
+GOLDEN = Path(__file__).with_name("golden")
+"""One SQL dump per schema version, written by the version itself. Never change one; add the next."""
+
+MIGRATIONS = Path(autotune.storage.__path__[0]) / "migrations"
+
+
+def differences(url: str) -> list[object]:
+    """What Alembic would change in a ledger to make it match the models."""
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        options = {"include_name": schema.is_ours, "version_table": schema.VERSION_TABLE, "compare_type": True}
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata)
+    engine.dispose()
+    return list(found)
+
+
+def test_the_migrations_give_the_tables_of_the_models(store: Store, url: str) -> None:
+    assert differences(url) == []
+
+
+def test_a_lost_column_would_be_noticed(store: Store, url: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE autotune_probes DROP COLUMN stdout_tail"))
+    engine.dispose()
+    assert len(differences(url)) == 1
+
+
+def test_tables_of_others_in_the_same_file_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "shared.db"
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        other.execute("INSERT INTO alembic_version VALUES ('v3.2.0.a')")
+    with Store.open(str(path)) as store:
+        store.begin(SEARCH)
+    assert differences(f"sqlite:///{path}") == []
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT * FROM alembic_version").fetchall() == [("v3.2.0.a",)]
+
+
+def test_the_known_revisions_are_those_on_disk() -> None:
+    script = ScriptDirectory(str(MIGRATIONS))
+    assert tuple(reversed([step.revision for step in script.walk_revisions()])) == schema.REVISIONS
+    assert script.get_heads() == [schema.HEAD]
+
+
+def test_every_schema_version_has_a_golden_ledger() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == {f"schema_{revision}.sql" for revision in schema.REVISIONS}
+
+
+@pytest.mark.parametrize("revision", schema.REVISIONS)
+def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((GOLDEN / f"schema_{revision}.sql").read_text("utf-8"))
+    with Store.open(str(path)) as store:
+        # Spelled out: the samples grow with the model, a golden ledger does not.
+        newer, older = store.searches()
+        assert (newer.id, newer.state, newer.owner) == ("5ea4c0ffee", "answered", "host:4711:1738324800.25")
+        assert (older.id, older.state, older.answer) == ("0ldsearch", "running", None)
+        assert older.created.isoformat() == "2025-01-31T12:00:00.123456+00:00"
+        assert newer.answer is not None
+        assert (newer.answer.max_batch, newer.answer.refuted_at, newer.answer.holes) == (27, 28, (9, 12))
+        assert newer.plan.source.script_args == ("--width", "64")
+        assert newer.workload.notes == ("data sampled", "größer — 大")
+        assert newer.machine.capacity_bytes == 151397597184
+        failed, fitted = store.probes("5ea4c0ffee")
+        assert (failed.batch_size, failed.outcome, failed.seconds) == (28, "out_of_memory", 7.5)
+        assert failed.failure is not None
+        assert (failed.failure.cause, failed.failure.phase) == ("device_memory", "backward")
+        assert failed.measurement.losses == (10.8, 0.30000000000000004, float("inf"), float("-inf"))
+        assert (fitted.batch_size, fitted.fits, fitted.measurement.steps_executed) == (27, True, 2)
+        store.add_probe(SEARCH.id, PROBE)
+        store.begin(search("new"))
+        store.add_probe("new", FITTING_PROBE)
+    with Store.open(str(path)) as store:
+        assert store.probes(SEARCH.id) == (failed, fitted, PROBE)
+        assert store.probes("new") == (FITTING_PROBE,)
+    assert differences(f"sqlite:///{path}") == []
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_newer_schema_is_refused_with_the_cure(store: Store, url: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE autotune_alembic_version SET version_num = '0999'"))
+    engine.dispose()
+    with pytest.raises(StoreError) as caught:
+        Store.open(url)
+    assert "has schema '0999'" in caught.value.message
+    assert f"knows no newer one than '{schema.HEAD}'" in caught.value.message
+    assert "pip install -U autotune-torch" in caught.value.hint
+    assert "--storage" in caught.value.hint
+
+
+def test_opening_a_ledger_that_is_up_to_date_runs_no_migration(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a migration ran")
+
+    monkeypatch.setattr(schema, "_upgrade", refuse)
+    Store.open(url).close()
+
+
+def test_a_migration_that_fails_leaves_the_old_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.db"
+    broken = tmp_path / "storage"
+    shutil.copytree(MIGRATIONS, broken / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
+    first = broken / "migrations" / "versions" / "0001_searches_and_probes.py"
+    first.write_text(
+        re.sub(r"(def downgrade)", r'    op.execute("SELECT * FROM nosuch")\n\n\n\1', first.read_text(), count=1)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "__file__", str(broken / "schema.py"))
+        with pytest.raises(StoreError, match="no such table: nosuch"):
+            Store.open(str(path))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+    with Store.open(str(path)) as store:
+        store.begin(SEARCH)
+
+
+def test_alembic_s_own_errors_are_translated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "__file__", str(tmp_path / "nowhere" / "schema.py"))
+    with pytest.raises(StoreError, match="migrations"):
+        Store.open(str(tmp_path / "ledger.db"))

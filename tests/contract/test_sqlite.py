@@ -1,0 +1,212 @@
+"""What only a file can go through: foreign content, damage, locks, permissions."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
+
+from autotune.errors import StoreError
+from autotune.storage import engine as engine_module
+from autotune.storage.address import parse_address
+from autotune.storage.engine import for_writing, make_engine
+from autotune.storage.store import Store
+from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, search
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger with one search and two probes."""
+    path = tmp_path / "ledger.db"
+    with Store.open(str(path)) as store:
+        store.begin(SEARCH)
+        store.add_probe(SEARCH.id, PROBE)
+        store.add_probe(SEARCH.id, FITTING_PROBE)
+    return path
+
+
+def sql(path: Path, statement: str, *values: Any) -> list[Any]:
+    """Run one statement as someone else would, without autotune."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement, values).fetchall()
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[Connection]:
+    """A connection as the store makes them."""
+    engine = make_engine(parse_address(str(path)))
+    with for_writing(engine).connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+def test_the_switches_of_sqlite_are_set_on_every_connection(connection: Connection) -> None:
+    names = ("journal_mode", "busy_timeout", "foreign_keys", "synchronous")
+    values = [connection.execute(text(f"PRAGMA {name}")).scalar_one() for name in names]
+    assert values == ["wal", 30_000, 1, 1]
+
+
+def test_a_probe_without_a_search_is_refused_by_the_database_itself(connection: Connection) -> None:
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+        connection.execute(text("UPDATE autotune_probes SET search_id = 'nosuch'"))
+
+
+def test_one_number_in_a_search_is_given_once(connection: Connection) -> None:
+    with pytest.raises(IntegrityError, match="UNIQUE"):
+        connection.execute(text("UPDATE autotune_probes SET number = 1"))
+
+
+def test_what_people_ask_for_is_a_column(path: Path) -> None:
+    query = """SELECT state, created, device_name, precision, allocator, accumulate, max_batch, refuted_at,
+        recommended_batch, limited_by, workload_fingerprint, machine_fingerprint, budget_bytes FROM autotune_searches"""
+    made = ("answered", "2026-01-31 12:00:00.123456+00:00", "NVIDIA H200", "bf16", "expandable_segments:True", 4)
+    found = (27, 28, 24, "device_memory", "feed", SEARCH.machine.fingerprint, 40 << 30)
+    assert sql(path, query) == [made + found]
+
+    query = """SELECT number, batch_size, outcome, cause, phase, message, steps_executed, median_step_seconds,
+        samples_per_second, peak_device_bytes, started_at FROM autotune_probes ORDER BY number"""
+    failed = (1, 28, "out_of_memory", "device_memory", "backward", "CUDA out of memory.\nTried to allocate 20 MiB")
+    fitted = (2, 27, "fits", None, None, None)
+    peak = (79 << 29, "2026-01-31 12:00:00.123456+00:00")
+    assert sql(path, query) == [(*failed, 2, 0.5, 224.0, *peak), (*fitted, 2, 0.5, 216.0, *peak)]
+
+
+def test_documents_are_json_that_sqlite_can_look_into(path: Path) -> None:
+    query = (
+        "SELECT json_extract(measurement, '$.losses[0]'), json_extract(measurement, '$.losses[2]') FROM autotune_probes"
+    )
+    assert sql(path, query)[0] == (10.8, "inf")
+
+
+def test_a_closed_ledger_is_one_whole_file(path: Path) -> None:
+    assert not path.with_name("ledger.db-wal").exists()
+    copy = path.with_name("copy.db")
+    copy.write_bytes(path.read_bytes())
+    with Store.open(str(copy)) as store:
+        assert store.probes(SEARCH.id) == (PROBE, FITTING_PROBE)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("measurement", '{"steps_asked": 5', "column measurement is not JSON"),
+        ("measurement", b"\xff\xfe", "column measurement is not JSON"),
+        ("measurement", 7, "measurement: "),
+        ("measurement", '{"losses": "many"}', "measurement.losses: "),
+        ("measurement", "[" * 100_000, "column measurement is not JSON"),
+        ("failure", None, "outcome 'out_of_memory' contradicts"),
+        ("failure", '{"cause": "bad luck", "message": ""}', "failure.cause: "),
+        ("outcome", "perhaps", "outcome: "),
+        ("outcome", "fits", "outcome 'fits' contradicts"),
+        ("started_at", "yesterday", "started_at: "),
+        ("batch_size", "twelve", "batch_size: "),
+        ("seconds", "long", "seconds: "),
+    ],
+)
+def test_a_damaged_probe_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
+    sql(path, f"UPDATE autotune_probes SET {column} = ? WHERE id = 1", value)
+    with Store.open(str(path)) as store:
+        with pytest.raises(StoreError) as caught:
+            store.probes(SEARCH.id)
+        assert caught.value.message.startswith(f"autotune_probes, id 1 (search '{SEARCH.id}') is damaged: {why}")
+        assert "autotune runs ls" in caught.value.hint
+        assert store.searches() == (SEARCH,)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("plan", "{'source': None}", "column plan is not JSON"),
+        ("plan", "{}", "plan.source: "),
+        ("machine", "null", "machine: "),
+        ("state", "asleep", "state: "),
+        ("created", "noon", "created: "),
+    ],
+)
+def test_a_damaged_search_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
+    sql(path, f"UPDATE autotune_searches SET {column} = ?", value)
+    with Store.open(str(path)) as store:
+        for read in (lambda: store.get(SEARCH.id), store.searches):
+            with pytest.raises(StoreError) as caught:
+                read()
+            assert caught.value.message.startswith(f"autotune_searches, id '{SEARCH.id}' is damaged: {why}")
+            assert "--storage" in caught.value.hint
+
+
+def test_an_instant_written_by_sqlite_itself_is_read_as_utc(path: Path) -> None:
+    sql(path, "UPDATE autotune_searches SET created = datetime('2026-02-01 10:00:00')")
+    with Store.open(str(path)) as store:
+        assert store.get(SEARCH.id).created.isoformat() == "2026-02-01T10:00:00+00:00"
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    content = "Not a database, and dear to its owner.\n" * 100
+    path.write_text(content)
+    with pytest.raises(StoreError, match=r"notes\.txt is not a SQLite database") as caught:
+        Store.open(str(path))
+    assert "--storage" in caught.value.hint
+    assert path.read_text() == content
+
+
+def test_a_truncated_database_is_refused(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(StoreError, match=r"ledger\.db is damaged") as caught, Store.open(str(path)) as store:
+        store.searches()
+    assert "--storage" in caught.value.hint
+
+
+def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "mktemp.db"
+    path.touch()
+    with Store.open(str(path)) as store:
+        store.begin(SEARCH)
+        assert store.get(SEARCH.id) == SEARCH
+
+
+def test_a_folder_that_cannot_be_made_is_one_error_with_a_command(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be opened") as caught:
+        Store.open(str(tmp_path / "file" / "below" / "ledger.db"))
+    assert f"ls -ld {tmp_path}/file" in caught.value.hint
+
+
+def test_a_folder_in_place_of_the_file_is_one_error_with_a_command(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").mkdir()
+    with pytest.raises(StoreError, match="cannot be opened") as caught:
+        Store.open(str(tmp_path / "ledger.db"))
+    assert "ls -ld" in caught.value.hint
+
+
+def test_c35_a_reader_that_stays_does_not_stop_a_writer(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader, Store.open(str(path)) as store:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM autotune_probes").fetchone() == (2,)
+        store.add_probe(SEARCH.id, PROBE)
+        assert len(store.probes(SEARCH.id)) == 3
+
+
+def test_c35_a_lock_that_outlasts_the_wait_is_one_error_that_names_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "BUSY_TIMEOUT_MS", 50)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer, Store.open(str(path)) as store:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"ledger\.db is locked by another process, still after 30 s") as caught:
+            store.add_probe(SEARCH.id, PROBE)
+        assert f"fuser -v {path}" in caught.value.hint
+        writer.execute("ROLLBACK")
+        store.add_probe(SEARCH.id, PROBE)
+
+
+def test_a_failed_write_leaves_nothing_behind(path: Path) -> None:
+    sql(path, "CREATE TRIGGER stop BEFORE INSERT ON autotune_probes BEGIN SELECT RAISE(ABORT, 'stopped'); END")
+    with Store.open(str(path)) as store:
+        with pytest.raises(StoreError, match="stopped"):
+            store.add_probe(SEARCH.id, PROBE)
+        store.begin(search("next"))
+        assert len(store.probes(SEARCH.id)) == 2
