@@ -35,7 +35,7 @@ from autotune.model import (
 from autotune.ports import SearchObserver, Strategy
 from autotune.tuner import tune
 from autotune.units import format_bytes, parse_bytes
-from autotune.workload.source import INSIDE, parse_source
+from autotune.workload.source import INSIDE_VARIABLE, parse_source
 
 if TYPE_CHECKING:
     from autotune.probe.launcher import Launcher
@@ -222,9 +222,15 @@ def find_max_batch(
     """
     _refuse_inside()
     with TemporaryDirectory(prefix="autotune-live-") as folder:
-        source = _source(
-            workload, make_batch, loss, make_optimizer, evaluate, make_dataset, collate, Path(folder) / "workload.pkl"
-        )
+        functions = {
+            "make_batch": make_batch,
+            "loss": loss,
+            "make_optimizer": make_optimizer,
+            "evaluate": evaluate,
+            "make_dataset": make_dataset,
+            "collate": collate,
+        }
+        source = _source(workload, functions, Path(folder) / "workload.pkl")
         asked = _plan(
             source,
             device=device,
@@ -244,19 +250,19 @@ def find_max_batch(
     return MaxBatch(result.answer.max_batch, result.answer.refuted_at, result)
 
 
-def _source(workload: object, make_batch: Callable[[int], object] | None, *parts: object) -> Source:
-    *functions, path = parts
+def _source(workload: object, functions: "dict[str, Callable[..., object] | None]", path: Path) -> Source:
+    """The workload as probe processes will load it: a reference as it is, live objects pickled into ``path``."""
     if isinstance(workload, str | os.PathLike):
-        if make_batch is not None or any(part is not None for part in functions):
+        given = [name for name, function in functions.items() if function is not None]
+        if given:
             raise UsageError(
-                f"functions were given beside the reference {os.fspath(workload)!r}",
+                f"{', '.join(given)} given beside the reference {os.fspath(workload)!r}",
                 hint="define them in that file, or pass the model or its maker instead of a path",
             )
         return parse_source(os.fspath(workload), (), Path.cwd())
     from autotune.workload.live import pack
 
-    assert isinstance(path, Path)
-    return pack(workload, make_batch, *functions, path=path)
+    return pack(workload, path=path, **functions)
 
 
 def search(
@@ -461,7 +467,7 @@ class _Session:
         )
         answer, probes = self._loop(record, finder, history)
         if answer is None:
-            error = no_answer(probes, self._workload)
+            error = no_answer(probes, self._workload, self._plan.settings.precision)
             self._finish(record, SearchState.NO_ANSWER, None, error.message)
             raise error
         return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
@@ -532,7 +538,7 @@ class _StoreRecorder:
         self._store.add_probe(self._search_id, result)
 
 
-def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo) -> AutotuneError:
+def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: Precision) -> AutotuneError:
     """The error for a search that ended without an answer."""
     from autotune.report.memory_split import memory_split
     from autotune.search.verdict import Ending, why_nothing
@@ -543,7 +549,7 @@ def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo) -> Autotune
     where = f" in phase {failure.phase}" if failure and failure.phase else ""
     hint = failure.hint if failure else ""
     if ending is Ending.NOTHING_FITS:
-        split = memory_split(decisive, workload)
+        split = memory_split(decisive, workload, precision=precision)
         return NothingFits(
             f"nothing fits: batch {decisive.batch_size} is {decisive.outcome.value.replace('_', ' ')}{where}: {what}",
             detail=split.text,
@@ -586,7 +592,7 @@ def version() -> str:
 
 
 def _refuse_inside() -> None:
-    if os.environ.get(INSIDE):
+    if os.environ.get(INSIDE_VARIABLE):
         raise WorkloadError(
             "a search was started while autotune was loading or probing this very file",
             hint='put the call of find_max_batch() under `if __name__ == "__main__":`',

@@ -1,13 +1,13 @@
 """Everything autotune raises on purpose.
 
-    AutotuneError                      exit 1
-    ├── UsageError                     exit 2    an option or argument makes no sense; the user retypes it
-    ├── NothingFits                    exit 3    no batch size is safe; carries the memory split
-    ├── WorkloadError                  exit 4    the user's own code fails; carries their traceback
-    ├── EnvironmentTrouble             exit 5    device, libraries or operating system stand in the way
-    │   └── StoreError                 exit 5    the ledger cannot be opened, read or written
-    ├── TimeRanOut                     exit 124  the time budget ended before any size was certified
-    └── Interrupted                    exit 130/143  Ctrl-C or SIGTERM; what was measured is kept
+AutotuneError                      exit 1
+├── UsageError                     exit 2    an option or argument makes no sense; the user retypes it
+├── NothingFits                    exit 3    no batch size is safe; carries the memory split
+├── WorkloadError                  exit 4    the user's own code fails; carries their traceback
+├── EnvironmentTrouble             exit 5    device, libraries or operating system stand in the way
+│   └── StoreError                 exit 5    the ledger cannot be opened, read or written
+├── TimeRanOut                     exit 124  the time budget ended before any size was certified
+└── Interrupted                    exit 130/143  Ctrl-C or SIGTERM; what was measured is kept
 """
 
 

@@ -447,6 +447,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The strategy is done."""
+
+    reason: str
+    """Why, for the report. Never empty."""
+    answer: Answer | None
+    """None when nothing fits or the workload itself fails; the history then tells which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """The answer with its evidence."""
 

@@ -1,20 +1,9 @@
 """What the tuner needs from the rooms below it. Implementations fit by shape; they do not import this file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.model import Answer, Budget, Machine, ProbeResult, Question, WorkloadInfo
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """The strategy is done."""
-
-    reason: str
-    """Why, for the report. Never empty."""
-    answer: Answer | None
-    """None when nothing fits or the workload itself fails; the history then tells which."""
+from autotune.model import Budget, Machine, ProbeResult, Question, Stop, WorkloadInfo
 
 
 class Strategy(Protocol):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from autotune.model import Budget, ProbeResult
-from autotune.ports import Observer, Prober, Recorder, Stop, Strategy
+from autotune.model import Budget, ProbeResult, Stop
+from autotune.ports import Observer, Prober, Recorder, Strategy
 
 
 def tune(

@@ -4,12 +4,28 @@ autotune search examples/tiny_gpt.py --memory-limit 512MiB
 python examples/tiny_gpt.py 16        # plain training at batch 16
 """
 
+import ctypes
 import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+
+def pin_heap() -> None:
+    """Have the C library map each large tensor by itself and give it back when it is freed (Linux, glibc).
+
+    By default glibc moves what was freed once into its heap, which then fragments by chance: the same training needed
+    535 to 590 MiB from run to run where 456 MiB are enough (batch 34, two threads, glibc 2.36, torch 2.13). The same is
+    had without code by MALLOC_MMAP_THRESHOLD_=131072 in the environment.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD, fixed: see mallopt(3)
+
+
+pin_heap()
 
 CONTEXT = 128
 WIDTH = 128

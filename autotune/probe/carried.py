@@ -1,8 +1,9 @@
-"""Errors that are only quoted: in the texts of launchers and data loaders, and on the error output of the dead. Pure."""
+"""Errors that are only quoted: in texts of launchers and data loaders, and on the error output of the dead. Pure."""
 
 import re
 import signal
 from dataclasses import replace
+from itertools import pairwise
 
 from autotune.probe.evidence import Raised, class_names, short_name
 from autotune.probe.signatures import CARRIERS
@@ -38,8 +39,7 @@ def quoted(text: str) -> tuple[Raised, ...]:
     """Read the exceptions from the tracebacks printed in a text, outermost (the last printed) first."""
     lines = text.splitlines()
     starts = [number + 1 for number, line in enumerate(lines) if line.rstrip().endswith(_HEADER)]
-    ends = [start - 1 for start in starts[1:]] + [len(lines)]
-    found = [_error(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
+    found = [_error(lines[start : end - 1]) for start, end in pairwise([*starts, len(lines) + 1])]
     return tuple(raised for raised in reversed(found) if raised is not None)
 
 

@@ -133,9 +133,8 @@ def _ruling(kind: Kind, evidence: Evidence, text: str, requested: int | None) ->
     if kind in (Kind.ALLOC_FAILED, Kind.ALLOC_STATUS):
         little = None if evidence.device == "cpu" else _little(_room(evidence), evidence)
         if little or (little is None and kind is Kind.ALLOC_FAILED):
-            return replace(
-                _ruling(Kind.DEVICE, evidence, text, requested), confirm=little is None or kind is Kind.ALLOC_STATUS
-            )
+            confirm = little is None or kind is Kind.ALLOC_STATUS
+            return replace(_ruling(Kind.DEVICE, evidence, text, requested), confirm=confirm)
         return STATUS_RULING
     if kind is Kind.HOST_MASKED:
         if evidence.device == "cpu" and _little(_room(evidence), evidence):

@@ -15,7 +15,7 @@ ABSURD_FACTOR = 100
 ABSURD_BYTES = 1 << 60
 """A request beyond 100 times the device, or an exbibyte (where PyTorch stops naming a size), is a bug, not a need."""
 
-_SIZE = r"(?P<number>\d[\d,]{0,24}(?:\.\d{1,6})?)\s?(?P<unit>bytes|[KMGTPE]?i?B?)\b"
+_SIZE = r"(?P<number>\d[\d,]{0,24}(?:\.\d{0,6})?)\s?(?P<unit>bytes|[KMGTPE]?i?B?)\b"
 _POWERS = {"K": KIB, "M": MIB, "G": GIB, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
 """Also for ``GB`` and ``G``: the allocators that print these (MPS, XLA) divide by powers of two."""
 

@@ -1,0 +1,148 @@
+"""From a command line to an exit code: the only place that prints errors and the only one that exits.
+
+Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself fails, 5 environment trouble,
+124 time ran out with no result, 130 and 143 interrupted, 141 nobody reads stdout any more.
+"""
+
+import os
+import select
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.main import get_command
+
+from autotune.cli import init, inspect, max_batch, runs, schema, search
+from autotune.cli.signals import StdoutClosed, Stopped, stoppable
+from autotune.errors import AutotuneError
+
+PROGRAM = "autotune"
+_CODE_BUG = 1
+_CODE_USAGE = 2
+_CODE_SIGINT = 130
+_CODE_STDOUT_CLOSED = 141  # what shells report of a program that died of SIGPIPE
+_STDOUT = 1
+_COMPLETION = "_AUTOTUNE_COMPLETE"
+"""Set by the shell's completion function."""
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[1]
+"""The base of everything wrong with a command line; typer gives it no public name."""
+
+app = typer.Typer(
+    help="Find the largest safe training batch of a PyTorch model, by short isolated probes of your own code.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: no boxes in pipes, and nothing to import
+)
+app.command("search")(search.search)
+app.command("max-batch")(max_batch.max_batch)
+app.command("inspect")(inspect.inspect)
+app.command("init")(init.init)
+app.add_typer(runs.runs, name="runs")
+app.command("schema")(schema.schema)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"{PROGRAM} {version_of('autotune-torch')}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(program: str = PROGRAM) -> NoReturn:
+    """Entry point of the command; exits."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the encoding lacks must not end a search
+    sys.exit(run(sys.argv[1:], program))
+
+
+def run(argv: Sequence[str], program: str = PROGRAM) -> int:
+    """Run one command line; returns its exit code. Errors are on stderr by then.
+
+    Args:
+        argv: arguments without the program's name.
+        program: how the user started it, for usage lines and for the command that resumes a search.
+    """
+    command = get_command(app)
+    if _COMPLETION in os.environ:
+        command.main(prog_name=PROGRAM)  # answers the shell and exits
+    try:
+        # Not command.main(): it would silently turn any closed pipe, also one to a probe, into exit code 1.
+        with stoppable(), command.make_context(program, list(argv), obj=resume_command(program, argv)) as context:
+            command.invoke(context)
+            sys.stdout.flush()
+        return 0
+    except typer.Exit as end:
+        return end.exit_code
+    except _CommandLineError as error:
+        return _misused(error, program)
+    except AutotuneError as error:
+        notes: list[str] = getattr(error, "__notes__", [])
+        _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
+        return error.exit_code
+    except Stopped as stop:
+        _complain(f"stopped by {stop.name}")
+        return stop.exit_code
+    except KeyboardInterrupt:
+        _complain("stopped by SIGINT")
+        return _CODE_SIGINT
+    except StdoutClosed:
+        return _nobody_reads()
+    except Exception as error:  # noqa: BLE001 - the edge of the program: whatever comes here is a bug, and is shown whole
+        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+            return _nobody_reads()
+        _complain(
+            f"this is a bug in autotune: {type(error).__name__}: {error}",
+            detail="".join(traceback.format_exception(error)).rstrip("\n"),
+            hint="please report it with the text above and the command line",
+        )
+        return _CODE_BUG
+
+
+def resume_command(program: str, argv: Sequence[str]) -> str:
+    """The command that goes on where this one was stopped: the same, without asking to start afresh."""
+    own_end = argv.index("--") if "--" in argv else len(argv)
+    own = [word for word in argv[:own_end] if word != "--fresh"]
+    return f"{program} {shlex.join([*own, *argv[own_end:]])}"
+
+
+def _misused(error: Any, program: str) -> int:
+    """A command line that typer cannot read: an unknown option, a missing argument, a value of the wrong kind."""
+    path = error.ctx.command_path if error.ctx is not None else program
+    _complain(error.format_message(), hint=f"{path} --help")
+    return _CODE_USAGE
+
+
+def _complain(message: str, *, detail: str = "", hint: str = "") -> None:
+    from autotune.cli.console import Screen
+
+    screen = Screen(stderr=True)
+    screen.say(f"error: {message}", "bold red")
+    if detail:
+        screen.say(detail)
+    if hint:
+        screen.say(f"hint: {hint}", "bold")
+
+
+def _nobody_reads() -> int:
+    """Let the interpreter flush what is left into nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+    return _CODE_STDOUT_CLOSED
+
+
+def _stdout_is_closed() -> bool:
+    """Whether it was stdout that broke (help written by typer), and not some pipe of autotune's own."""
+    if not hasattr(select, "poll"):
+        return False  # Windows, where a closed pipe is another error
+    watch = select.poll()
+    watch.register(_STDOUT, 0)  # errors are reported without being asked for
+    return bool(watch.poll(0))

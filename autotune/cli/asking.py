@@ -1,0 +1,110 @@
+"""The way of ``search`` and ``max-batch`` from a command line to a result, or to an error that says what is left."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune import api
+from autotune.cli.console import Screen
+from autotune.cli.options import Asked
+from autotune.cli.progress import Progress, Verbosity
+from autotune.cli.signals import Stopped
+from autotune.cli.write import check_writable, set_aside, write_whole
+from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted, NothingFits, UsageError, WorkloadError
+from autotune.model import Plan, SearchResult
+from autotune.report.document import document, failure_document, to_text
+
+
+def ask(asked: Asked, *, recommend: bool) -> SearchResult:
+    """Search, with progress on stderr.
+
+    Raises:
+        AutotuneError: whatever ``api`` raises, and ``Interrupted`` on Ctrl-C and SIGTERM. Before that the document
+            without an answer is printed under ``--json``, and an older recommendation that no longer holds is moved
+            aside, which the error then says.
+    """
+    progress = Progress(Screen(stderr=True), _verbosity(asked))
+    plan: Plan | None = None
+    try:
+        if asked.output is not None:
+            check_writable(asked.output)
+        plan = api.plan(
+            asked.model,
+            script_args=asked.script_args,
+            device=asked.device,
+            precision=asked.precision.value,
+            allocator=asked.allocator,
+            accumulate=asked.accumulate,
+            memory_limit=asked.memory_limit,
+            multiple_of=asked.multiple_of,
+            start_batch=asked.start_batch,
+            max_batch=asked.max_batch,
+            timeout_s=asked.timeout_s,
+            time_budget_s=asked.time_budget_s,
+            seed=asked.seed,
+            recommend=recommend,
+        )
+        with progress:
+            return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress)
+    except AutotuneError as error:
+        _give_up(asked, error, plan, progress)
+        raise
+    except (Stopped, KeyboardInterrupt) as stop:
+        interruption = _interrupted(asked, stop)
+        _give_up(asked, interruption, plan, progress)
+        raise interruption from stop
+
+
+def keep(asked: Asked, result: SearchResult) -> None:
+    """Write the recommendation if a file was asked for, and print it under ``--json``, also when writing failed.
+
+    Raises:
+        EnvironmentTrouble: it could not be written.
+    """
+    text = to_text(document(result))
+    try:
+        if asked.output is not None:
+            write_whole(asked.output, text)
+    finally:
+        if asked.json:
+            Screen(stderr=False).say(text.rstrip("\n"))
+
+
+def _give_up(asked: Asked, error: AutotuneError, plan: Plan | None, progress: Progress) -> None:
+    if asked.output is not None and isinstance(error, NothingFits | WorkloadError):
+        error.add_note(_moved(asked.output))
+    if asked.json:
+        content = failure_document(
+            error,
+            created=datetime.now(UTC),
+            ref=asked.model,
+            settings=plan.settings if plan else None,
+            workload=progress.workload,
+            machine=progress.machine,
+        )
+        Screen(stderr=False).say(to_text(content).rstrip("\n"))
+
+
+def _moved(output: Path) -> str:
+    """Move an older recommendation aside; returns what to say of it, empty if there was none."""
+    try:
+        stale = set_aside(output)
+    except EnvironmentTrouble as trouble:  # the search's own error matters more, and this is told with it
+        return f"{trouble.message}; {trouble.hint}"
+    return f"an older {output} no longer holds; it was moved to {stale}" if stale else ""
+
+
+def _interrupted(asked: Asked, stop: Stopped | KeyboardInterrupt) -> Interrupted:
+    name, exit_code = (stop.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
+    return Interrupted(
+        f"stopped by {name}; finished probes are kept",
+        exit_code=exit_code,
+        hint=f"to continue: {asked.resume_command}",
+    )
+
+
+def _verbosity(asked: Asked) -> Verbosity:
+    if asked.quiet and asked.verbose:
+        raise UsageError("--quiet and --verbose exclude each other", hint="leave one of them out")
+    if asked.quiet:
+        return Verbosity.QUIET
+    return Verbosity.VERBOSE if asked.verbose else Verbosity.NORMAL

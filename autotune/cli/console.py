@@ -1,0 +1,37 @@
+"""The two streams: results on stdout, everything else on stderr. Nothing else in autotune writes to either."""
+
+import re
+
+from rich.console import Console
+from rich.text import Text
+
+from autotune.cli.signals import StdoutClosed
+
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Terminal control sequences (CSI, OSC) and control characters other than line break and tab."""
+
+
+class Screen(Console):
+    """A stream for text that was not written for it.
+
+    Exceptions and file names of the user are printed as they are: nothing in them is markup, control sequences are
+    dropped, long lines are not folded. Colour only on a terminal, and never with NO_COLOR.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print lines in one style."""
+        self.print(Text(printable(text), style=style))
+
+    def on_broken_pipe(self) -> None:
+        """Stop writing. A lost stdout ends the command, a lost stderr (progress) must not end a long search."""
+        self.quiet = True
+        if not self.stderr:
+            raise StdoutClosed
+
+
+def printable(text: str) -> str:
+    """Text without terminal control sequences."""
+    return _CONTROL.sub("", text)

@@ -1,0 +1,34 @@
+"""``autotune init``: a commented model file to fill in."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.errors import EnvironmentTrouble, UsageError
+
+_Path = Annotated[Path, typer.Argument(metavar="PATH", help="File to write.")]
+_Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+
+
+def init(path: _Path = Path("model.py"), force: _Force = False) -> None:
+    """Write a commented model file to fill in."""
+    from autotune.cli.console import Screen
+    from autotune.workload.template import MODEL_FILE
+
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(MODEL_FILE)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} exists already", hint=f"name another file, or overwrite it: autotune init {path} --force"
+        ) from error
+    except OSError as error:
+        raise EnvironmentTrouble(
+            f"cannot write {path}: {error.strerror}", hint="name a file in a folder that exists and can be written"
+        ) from error
+    name = shlex.quote(str(path))
+    Screen(stderr=False).say(
+        f"wrote {path}; fill in make_model and make_batch, then:\n  autotune inspect {name}\n  autotune search {name}"
+    )

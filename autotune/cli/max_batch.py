@@ -1,0 +1,29 @@
+"""``autotune max-batch``: just the number, for scripts: ``BATCH=$(autotune max-batch model.py)``."""
+
+from autotune.cli.options import Asked, searching
+
+
+def run(asked: Asked) -> None:
+    """Print just the largest safe batch size.
+
+    Only the number when piped or with -q, so that scripts can use it; a sentence on a terminal.
+    """
+    from autotune.cli.asking import ask, keep
+    from autotune.cli.console import Screen
+    from autotune.report.advice import advice
+    from autotune.report.table import headline
+
+    result = ask(asked, recommend=False)
+    try:
+        keep(asked, result)
+    finally:  # the answer took long to find: it is shown also if the file cannot be written
+        if not asked.json:
+            stdout, stderr = Screen(stderr=False), Screen(stderr=True)
+            terse = asked.quiet or not stdout.is_terminal
+            stdout.say(str(result.answer.max_batch) if terse else headline(result))
+            if not asked.quiet:
+                for text in advice(result):
+                    stderr.say(f"- {text}")
+
+
+max_batch = searching(run, default_output=None)

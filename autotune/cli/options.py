@@ -1,0 +1,137 @@
+"""Every option of ``search`` and ``max-batch``, described once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.model import Precision
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="What to train: FILE.py[:NAME] or package.module[:NAME].", show_default=False),
+]
+ScriptArgs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- ARGS", help="Passed to the file as sys.argv[1:].", show_default=False),
+]
+Device = Annotated[str, typer.Option(help="Device to search on: auto, cpu, cuda, cuda:1.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        envvar="AUTOTUNE_STORAGE",
+        metavar="URL",
+        help="Ledger of all probes: a path or database URL.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of text.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show reasons and whole failure messages.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+_MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Pretend the device has this much: 512MiB, 24GiB. Default: what is free, less a little headroom.",
+        show_default=False,
+    ),
+]
+_Precision = Annotated[Precision, typer.Option(help="Number formats of a step; default is PyTorch's own.")]
+_Allocator = Annotated[
+    str, typer.Option(metavar="CONF", help="PYTORCH_ALLOC_CONF to train with, e.g. expandable_segments:True.")
+]
+_Accumulate = Annotated[int, typer.Option(help="Micro-batches per optimizer step.")]
+_MultipleOf = Annotated[int, typer.Option(help="Only sizes that are multiples of this.")]
+_StartBatch = Annotated[int | None, typer.Option(help="First size to try.", show_default=False)]
+_MaxBatch = Annotated[int | None, typer.Option(help="Try nothing larger.", show_default=False)]
+_Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one probe.")]
+_TimeBudget = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole search.", show_default=False)
+]
+_Seed = Annotated[int, typer.Option(help="Seed of every probe.")]
+_Output = Annotated[Path | None, typer.Option(metavar="PATH", help="File to write the recommendation to.")]
+_Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again; use no earlier probe from the ledger.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One command line of ``search`` or ``max-batch``, read but not yet checked."""
+
+    model: str
+    script_args: tuple[str, ...]
+    device: str
+    memory_limit: str | None
+    precision: Precision
+    allocator: str
+    accumulate: int
+    multiple_of: int
+    start_batch: int | None
+    max_batch: int | None
+    timeout_s: float
+    time_budget_s: float | None
+    seed: int
+    storage: str | None
+    output: Path | None
+    fresh: bool
+    json: bool
+    verbose: bool
+    quiet: bool
+    resume_command: str
+    """What to type to go on after an interruption."""
+
+
+def searching(run: Callable[[Asked], None], *, default_output: Path | None) -> Callable[..., None]:
+    """A typer command that takes the options of a search and hands them over as one value."""
+
+    def command(
+        context: typer.Context,
+        model: Model,
+        args: ScriptArgs = None,
+        device: Device = "auto",
+        memory_limit: _MemoryLimit = None,
+        precision: _Precision = Precision.DEFAULT,
+        allocator: _Allocator = "",
+        accumulate: _Accumulate = 1,
+        multiple_of: _MultipleOf = 1,
+        start_batch: _StartBatch = None,
+        max_batch: _MaxBatch = None,
+        timeout: _Timeout = 300.0,
+        time_budget: _TimeBudget = None,
+        seed: _Seed = 0,
+        storage: Storage = None,
+        output: _Output = default_output,
+        fresh: _Fresh = False,
+        json: Json = False,
+        verbose: Verbose = False,
+        quiet: Quiet = False,
+    ) -> None:
+        run(
+            Asked(
+                model=model,
+                script_args=tuple(args or ()),
+                device=device,
+                memory_limit=memory_limit,
+                precision=precision,
+                allocator=allocator,
+                accumulate=accumulate,
+                multiple_of=multiple_of,
+                start_batch=start_batch,
+                max_batch=max_batch,
+                timeout_s=timeout,
+                time_budget_s=time_budget,
+                seed=seed,
+                storage=storage,
+                output=output,
+                fresh=fresh,
+                json=json,
+                verbose=verbose,
+                quiet=quiet,
+                resume_command=context.obj,
+            )
+        )
+
+    command.__doc__ = run.__doc__
+    return command

@@ -1,0 +1,134 @@
+"""What the user should know beside the number: every warning is derived from the result, its text is made here."""
+
+from collections.abc import Callable, Iterator
+
+from autotune.model import Cause, Form, Outcome, ProbeResult, SearchResult
+from autotune.report.evidence import certificate
+from autotune.report.words import OUTCOMES, failure_words, short_type
+from autotune.units import format_seconds
+
+SPREAD_LIMIT = 0.20
+"""Step times that differ by more than this share of their median make a throughput doubtful."""
+
+
+def advice(result: SearchResult) -> tuple[str, ...]:
+    """All warnings, most important first, each once."""
+    found = [*result.warnings, *result.workload.notes]
+    for rule in _RULES:
+        found.extend(rule(result))
+    return tuple(dict.fromkeys(found))
+
+
+def _limited_by_something_else(result: SearchResult) -> Iterator[str]:
+    """The limit is not memory, so that more memory or another precision would not raise it."""
+    answer, refutation = result.answer, result.refutation
+    if refutation is None:
+        return
+    size = f"batch {refutation.batch_size}"
+    match refutation.outcome:
+        case Outcome.TIMED_OUT:
+            yield (
+                f"{size} was stopped after {format_seconds(result.plan.timeout_s)}, not by memory: "
+                "a larger --timeout may give a larger batch"
+            )
+        case Outcome.WORKLOAD_ERROR:
+            yield f"{size} failed in the workload's own code, not by memory: {_reason(refutation)}"
+        case Outcome.CRASHED | Outcome.UNSTABLE | Outcome.SIZE_LIMIT | Outcome.UNSUPPORTED:
+            yield f"the limit {answer.max_batch} is not one of memory: {size} {failure_words(refutation)}"
+        case _:
+            return
+
+
+def _holes(result: SearchResult) -> Iterator[str]:
+    for size in result.answer.holes:
+        failed = [p for p in result.probes if p.batch_size == size and not p.fits]
+        why = failure_words(failed[-1]) if failed else "failed"
+        yield f"do not train at batch {size}: {why}, although larger batches run"
+
+
+def _legal_step(result: SearchResult) -> Iterator[str]:
+    step = result.answer.step
+    if step <= result.plan.multiple_of:
+        return
+    refused = {
+        p.batch_size: p for p in result.probes if p.outcome is Outcome.WORKLOAD_ERROR and p.batch_size % step != 0
+    }
+    sizes = sorted(refused)
+    names = sorted({short_type(p.failure) for p in refused.values() if p.failure and p.failure.error_type})
+    witness = f": {_listed(sizes)} failed{' with ' + _listed(names) if names else ''}" if sizes else ""
+    yield f"sizes must be multiples of {step}{witness}"
+
+
+def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
+    samples, batch = result.workload.data_set_size, result.answer.recommended_batch
+    if samples is None or samples % batch != 1:
+        return
+    others = [
+        p.batch_size
+        for p in result.probes
+        if p.form is Form.LONG and p.fits and p.batch_size < batch and samples % p.batch_size != 1
+    ]
+    other = f", or train at batch {max(others)}, which is certified too" if others else ""
+    yield (
+        f"{samples} samples in batches of {batch} leave a last batch of 1, on which BatchNorm fails in training: "
+        f"give the data loader drop_last=True{other}"
+    )
+
+
+def _evaluation_not_probed(result: SearchResult) -> Iterator[str]:
+    if not result.workload.evaluates:
+        yield "evaluation was not probed: the workload has no evaluate(model, batch)"
+
+
+def _skipped_steps(result: SearchResult) -> Iterator[str]:
+    probe = certificate(result, result.answer.recommended_batch)
+    if probe is not None and probe.measurement.steps_skipped:
+        seen = probe.measurement
+        yield (
+            f"the gradient scaler skipped {seen.steps_skipped} of {seen.steps_skipped + seen.steps_executed} steps "
+            f"at batch {probe.batch_size}; the executed ones are what certifies it"
+        )
+
+
+def _uneven_steps(result: SearchResult) -> Iterator[str]:
+    probe = certificate(result, result.answer.recommended_batch)
+    if probe is None:
+        return
+    typical_s, spread_s = probe.measurement.median_step_seconds, probe.measurement.spread_step_seconds
+    if typical_s and spread_s is not None and spread_s > SPREAD_LIMIT * typical_s:
+        yield (
+            f"step times at batch {probe.batch_size} differ by {100 * spread_s / typical_s:.0f} %: "
+            "the throughput is uncertain, something else may be using the machine"
+        )
+
+
+def _spawned(result: SearchResult) -> Iterator[str]:
+    told = any("spawn" in text for text in (*result.warnings, *result.workload.notes))
+    if not told and any(p.launcher == "spawn" for p in result.probes):
+        yield "probes ran in fresh interpreters (spawn) instead of forks, which costs the start of torch each time"
+
+
+_RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
+    _limited_by_something_else,
+    _holes,
+    _legal_step,
+    _last_batch_of_one,
+    _evaluation_not_probed,
+    _skipped_steps,
+    _uneven_steps,
+    _spawned,
+)
+
+
+def _reason(probe: ProbeResult) -> str:
+    failure = probe.failure
+    if failure is None:
+        return OUTCOMES[probe.outcome]
+    first = failure.message.splitlines()[0] if failure.message else failure_words(probe)
+    return f"{short_type(failure)}: {first}" if failure.error_type and failure.cause is Cause.USER_CODE else first
+
+
+def _listed(items: list[int] | list[str]) -> str:
+    """``1``, ``1 and 3``, ``1, 3 and 5``."""
+    words = [str(item) for item in items]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

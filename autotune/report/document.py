@@ -1,0 +1,149 @@
+"""The recommendation as a file: a result becomes ``autotune.json``, a text becomes a checked document, the schema."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from pydantic import TypeAdapter, ValidationError
+
+from autotune.errors import AutotuneError, UsageError
+from autotune.model import Machine, Outcome, SearchResult, Settings, WorkloadInfo
+from autotune.report.advice import advice
+from autotune.report.evidence import certificate
+from autotune.report.fields import Batch, Document, Error, Evidence, FailureDocument, NoBatch
+from autotune.report.fields import Machine as MachineFields
+from autotune.report.fields import Settings as SettingsFields
+from autotune.report.fields import Workload as WorkloadFields
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""The older and the newer name of one setting: torch 2.6 reads only the first, newer versions prefer the second."""
+_EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
+
+
+def document(result: SearchResult) -> Document:
+    """The recommendation a finished search makes."""
+    answer, settings = result.answer, result.plan.settings
+    proof = certificate(result, answer.recommended_batch) or result.certificate
+    rate = proof.samples_per_second
+    return Document(
+        schema_version=1,
+        created=result.created,
+        complete=True,
+        workload=_workload(result.workload),
+        machine=MachineFields(**asdict(result.machine)),
+        settings=_settings(settings),
+        batch=Batch(
+            micro_batch=answer.recommended_batch,
+            accumulate=settings.accumulate,
+            effective=answer.recommended_batch * settings.accumulate,
+            max_batch=answer.max_batch,
+            refuted_at=answer.refuted_at,
+        ),
+        environment=_environment(settings),
+        evidence=Evidence(
+            samples_per_second=rate,
+            baseline_samples_per_second=rate,
+            peak_bytes=proof.measurement.peak_device_bytes,
+            budget_bytes=result.budget.limit_bytes,
+            headroom_bytes=result.budget.headroom_bytes,
+            steps=proof.measurement.steps_executed,
+            probes=len(result.probes),
+            out_of_memory_probes=sum(p.outcome in _EXHAUSTED for p in result.probes),
+            seconds=result.seconds,
+        ),
+        search_id=result.search_id,
+        limited_by=answer.limited_by,
+        warnings=advice(result),
+    )
+
+
+def failure_document(
+    error: AutotuneError,
+    *,
+    created: datetime,
+    ref: str,
+    settings: Settings | None = None,
+    workload: WorkloadInfo | None = None,
+    machine: Machine | None = None,
+    warnings: Sequence[str] = (),
+) -> FailureDocument:
+    """What ``--json`` prints when there is no answer.
+
+    Args:
+        error: why.
+        created: now; this room has no clock.
+        ref: how the workload was to be loaded.
+        settings: what was asked for; None when it made no sense.
+        workload: None when it could not be loaded.
+        machine: None when the search ended before it was looked at.
+        warnings: what was found out on the way.
+    """
+    known = _workload(workload) if workload else WorkloadFields(ref=ref, fingerprint=None, parameters=None)
+    return FailureDocument(
+        schema_version=1,
+        created=created,
+        complete=False,
+        workload=known,
+        machine=MachineFields(**asdict(machine)) if machine else None,
+        settings=_settings(settings) if settings else None,
+        batch=NoBatch(
+            micro_batch=None,
+            accumulate=settings.accumulate if settings else None,
+            effective=None,
+            max_batch=None,
+            refuted_at=None,
+        ),
+        environment=_environment(settings) if settings else {},
+        evidence=None,
+        search_id=None,
+        limited_by=None,
+        warnings=tuple(warnings),
+        error=Error(kind=error.kind, message=error.message, hint=error.hint),
+    )
+
+
+def to_text(content: Document | FailureDocument) -> str:
+    """The document as JSON, indented, ASCII only, one line break at its end."""
+    return json.dumps(content.model_dump(mode="json"), indent=2) + "\n"
+
+
+def schema() -> dict[str, object]:
+    """JSON Schema of a document: of ``autotune.json`` (an answer) or of ``--json`` without an answer."""
+    adapter: TypeAdapter[Document | FailureDocument] = TypeAdapter(Document | FailureDocument)
+    return {"$schema": _DIALECT, "title": "autotune.json", **adapter.json_schema(mode="serialization")}
+
+
+def read(text: str) -> Document:
+    """Check the text of an ``autotune.json``.
+
+    Raises:
+        UsageError: it is not a recommendation; every bad field is listed with its path.
+    """
+    try:
+        return Document.model_validate_json(text)
+    except ValidationError as error:
+        problems = [f"{_path(entry['loc'])}: {entry['msg']}" for entry in error.errors(include_url=False)]
+    raise UsageError(
+        f"this is not a recommendation of autotune: {len(problems)} "
+        + ("field is wrong" if len(problems) == 1 else "fields are wrong"),
+        detail="\n".join(problems),
+        hint="write it again with: autotune search MODEL --output autotune.json",
+    )
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(step) for step in location) or "the file"
+
+
+def _workload(workload: WorkloadInfo) -> WorkloadFields:
+    return WorkloadFields(ref=workload.ref, fingerprint=workload.fingerprint, parameters=workload.parameters)
+
+
+def _settings(settings: Settings) -> SettingsFields:
+    return SettingsFields(precision=settings.precision, allocator=settings.allocator)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    return dict.fromkeys(_ALLOCATOR_VARIABLES, settings.allocator) if settings.allocator else {}

@@ -1,0 +1,73 @@
+"""Finished probes as text: one line while the search runs, a table and full failures afterwards."""
+
+from collections.abc import Sequence
+
+from autotune.model import ProbeResult
+from autotune.report.columns import align
+from autotune.report.words import FORMS, REASONS, failure_words, format_rate, format_share
+from autotune.units import format_bytes, format_seconds
+
+_HEADINGS = ("#", "batch", "form", "why", "peak", "samples/s", "time", "outcome")
+_NUMBERS = frozenset({0, 1, 4, 5, 6})
+
+
+def probe_line(result: ProbeResult, number: int) -> str:
+    """One finished probe in a line; columns line up as long as numbers stay ordinary."""
+    peak_bytes, rate = result.measurement.peak_device_bytes, result.samples_per_second
+    facts = [
+        f"probe {number:<2}",
+        f"batch {result.batch_size:<6}",
+        f"{FORMS[result.form]:<5}",
+        f"{REASONS[result.reason]:<12}",
+        failure_words(result),
+    ]
+    if peak_bytes is not None:
+        facts.append(f"peak {format_share(peak_bytes, result.budget_bytes)}")
+    if rate is not None:
+        facts.append(f"{format_rate(rate)} samples/s")
+    facts.append(format_seconds(result.seconds))
+    return "  ".join(facts)
+
+
+def probe_table(probes: Sequence[ProbeResult]) -> tuple[str, ...]:
+    """All probes, oldest first, under a line of headings."""
+    rows = [_HEADINGS]
+    for number, probe in enumerate(probes, start=1):
+        rows.append(
+            (
+                str(number),
+                str(probe.batch_size),
+                FORMS[probe.form],
+                REASONS[probe.reason],
+                format_bytes(probe.measurement.peak_device_bytes),
+                format_rate(probe.samples_per_second),
+                format_seconds(probe.seconds),
+                failure_words(probe),
+            )
+        )
+    return align(rows, right=_NUMBERS)
+
+
+def failure_lines(probe: ProbeResult) -> tuple[str, ...]:
+    """Everything known of a failure, for ``-v``; empty for a probe that fits."""
+    failure = probe.failure
+    if failure is None:
+        return ()
+    lines = [f"batch {probe.batch_size}: {failure_words(probe)}"]
+    lines += _indented(f"{failure.error_type}: {failure.message}" if failure.error_type else failure.message)
+    if failure.requested_bytes is not None:
+        free = f", {format_bytes(failure.free_bytes)} were free" if failure.free_bytes is not None else ""
+        lines.append(f"  asked for {format_bytes(failure.requested_bytes)}{free}")
+    if failure.exit_code is not None:
+        lines.append(f"  exit code {failure.exit_code}")
+    if failure.hint:
+        lines.append(f"  hint: {failure.hint}")
+    lines += _indented(failure.traceback)
+    if probe.stderr_tail and not failure.traceback:
+        lines.append("  end of its stderr:")
+        lines += _indented(probe.stderr_tail)
+    return tuple(lines)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}".rstrip() for line in text.splitlines()]

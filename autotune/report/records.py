@@ -1,0 +1,111 @@
+"""What the ledger holds and what ``inspect`` found, as text and as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+
+from autotune.model import Machine, ProbeResult, SearchRecord, WorkloadInfo
+from autotune.report.columns import align
+from autotune.report.probes import failure_lines, probe_table
+from autotune.report.words import format_count, limit_words
+from autotune.units import format_bytes
+
+_HEADINGS = ("id", "created", "state", "max batch", "model", "device", "budget")
+_NOTHING = "-"
+
+
+def to_json(value: object) -> str:
+    """Nouns of ``autotune.model``, alone or within dicts and sequences, as indented ASCII JSON; instants in ISO 8601."""
+    return json.dumps(value, indent=2, default=_plain)
+
+
+def search_table(records: Sequence[SearchRecord]) -> str:
+    """One line a search, in the order given."""
+    rows = [_HEADINGS]
+    for record in records:
+        rows.append(
+            (
+                record.id,
+                _instant(record.created),
+                record.state.value,
+                str(record.answer.max_batch) if record.answer else _NOTHING,
+                record.workload.ref,
+                record.machine.device_name,
+                format_bytes(record.budget.limit_bytes),
+            )
+        )
+    return "\n".join(align(rows, right=(3,)))
+
+
+def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose: bool = False) -> str:
+    """One search in full: what was asked, what came out, every probe; ``verbose`` adds every failure."""
+    settings, answer = record.plan.settings, record.answer
+    rows = [
+        ("search", record.id),
+        ("state", record.state.value + (f": {record.message}" if record.message else "")),
+        ("created", _instant(record.created)),
+        ("finished", _instant(record.finished)),
+        ("autotune", record.version),
+        ("model", f"{record.workload.ref} ({format_count(record.workload.parameters)} parameters)"),
+        ("device", f"{record.machine.device_name} ({record.machine.device})"),
+        ("torch", record.machine.torch_version),
+        ("budget", f"{format_bytes(record.budget.limit_bytes)} ({record.budget.source})"),
+        ("precision", settings.precision.value),
+        ("allocator", settings.allocator or "default"),
+        ("accumulate", str(settings.accumulate)),
+    ]
+    if record.based_on:
+        rows.append(("confirms", record.based_on))
+    if answer is not None:
+        refuted = str(answer.refuted_at) if answer.refuted_at is not None else _NOTHING
+        rows += [
+            ("max batch", str(answer.max_batch)),
+            ("refuted at", refuted),
+            ("recommended", str(answer.recommended_batch)),
+            ("limited by", limit_words(answer.limited_by)),
+        ]
+    lines = [*align(rows), "", *(probe_table(probes) if probes else ["no probes"])]
+    for probe in probes if verbose else ():
+        lines += failure_lines(probe)
+    return "\n".join(lines)
+
+
+def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
+    """What was recognised and why, sizes, batch shapes, device."""
+    trainable = "" if workload.trainable_parameters == workload.parameters else _trainable(workload)
+    rows = [
+        (
+            "parameters",
+            f"{format_count(workload.parameters)} ({format_bytes(workload.parameters_bytes)}){trainable}",
+        ),
+        ("optimizer", workload.optimizer),
+        ("batch", workload.batch),
+        (
+            "data set",
+            f"{workload.data_set_size} samples" if workload.data_set_size is not None else "none, or no length",
+        ),
+        ("evaluation", "probed" if workload.evaluates else "not probed: no evaluate(model, batch)"),
+        ("device", f"{machine.device_name} ({machine.device}), {format_bytes(machine.capacity_bytes)}"),
+        ("torch", machine.torch_version),
+        ("fingerprint", workload.fingerprint),
+    ]
+    recognised = [(f"  {item.what}", item.found, item.why) for item in workload.recognised]
+    notes = [f"- {note}" for note in workload.notes]
+    return "\n".join([workload.ref, *align(recognised), *align(rows), *notes])
+
+
+def _trainable(workload: WorkloadInfo) -> str:
+    return f", {format_count(workload.trainable_parameters)} of them trained ({format_bytes(workload.trainable_bytes)})"
+
+
+def _instant(when: datetime | None) -> str:
+    return when.strftime("%Y-%m-%d %H:%M:%S UTC") if when else _NOTHING
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

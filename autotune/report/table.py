@@ -1,0 +1,131 @@
+"""A finished search as blocks of plain text. Pure: ``cli`` prints them, and decides on colour."""
+
+from dataclasses import dataclass
+
+from autotune.model import Budget, ProbeResult, SearchResult
+from autotune.report.advice import advice
+from autotune.report.columns import align
+from autotune.report.evidence import certificate
+from autotune.report.memory_split import composition_words
+from autotune.report.probes import failure_lines, probe_table
+from autotune.report.words import failure_words, format_rate, format_share, limit_words
+from autotune.units import format_bytes, format_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A few lines under a title."""
+
+    title: str
+    """Empty for the first block, which needs none."""
+    lines: tuple[str, ...]
+
+
+def report(result: SearchResult, *, output: str = "", verbose: bool = False) -> tuple[Block, ...]:
+    """The whole answer: what it is, why, what it cost, what to mind, what to do next.
+
+    Args:
+        result: a search that ended with an answer.
+        output: path of the recommendation that was written; empty for none.
+        verbose: also every failure in full.
+    """
+    blocks = [
+        Block(title="", lines=(headline(result), *_facts(result))),
+        Block(title="probes", lines=probe_table(result.probes)),
+    ]
+    if verbose:
+        failures = [line for probe in result.probes for line in failure_lines(probe)]
+        blocks.append(Block(title="failures", lines=tuple(failures)))
+    blocks.append(Block(title="mind", lines=tuple(f"- {text}" for text in advice(result))))
+    blocks.append(Block(title="next", lines=_next_step(result, output)))
+    return tuple(block for block in blocks if block.lines)
+
+
+def render(blocks: tuple[Block, ...]) -> str:
+    """Blocks as one text, an empty line between them."""
+    return "\n\n".join("\n".join([block.title, *block.lines] if block.title else block.lines) for block in blocks)
+
+
+def headline(result: SearchResult) -> str:
+    """The answer and what makes it one, in one line."""
+    answer = result.answer
+    refutation = result.refutation
+    if refutation is not None:
+        bound = f"{refutation.batch_size} refuted: {failure_words(refutation)}"
+    else:
+        bound = limit_words(answer.limited_by)
+    return f"max batch {answer.max_batch} - certified by {_steps(result.certificate)} in a fresh process; {bound}"
+
+
+def _facts(result: SearchResult) -> tuple[str, ...]:
+    rows = []
+    if result.plan.recommend:
+        rows.append(("recommended", _recommendation(result)))
+    recommended = certificate(result, result.answer.recommended_batch)
+    shown = [result.certificate]
+    if recommended is not None and recommended.batch_size != result.answer.max_batch:
+        shown.insert(0, recommended)
+    rows.append(
+        (
+            "throughput",
+            ", ".join(f"{format_rate(p.samples_per_second)} samples/s at batch {p.batch_size}" for p in shown),
+        )
+    )
+    rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
+    rows.append(("budget", _budget(result.budget)))
+    rows.append(("memory", composition_words(result.certificate)))
+    rows.append(("cost", _cost(result)))
+    return align([row for row in rows if row[1]])
+
+
+def _recommendation(result: SearchResult) -> str:
+    answer = result.answer
+    accumulate = result.plan.settings.accumulate
+    held = (
+        f", {accumulate} accumulated = {answer.recommended_batch * accumulate} samples a step" if accumulate > 1 else ""
+    )
+    if result.certificate.samples_per_second is None:
+        why = "no step could be timed"
+    elif answer.recommended_batch == answer.max_batch:
+        why = "no smaller certified batch is within 2 % of the best throughput"
+    else:
+        why = "the smallest certified batch within 2 % of the best throughput"
+    return f"batch {answer.recommended_batch}{held} - {why}"
+
+
+def _peak(probe: ProbeResult) -> str:
+    return format_share(probe.measurement.peak_device_bytes, probe.budget_bytes)
+
+
+def _budget(budget: Budget) -> str:
+    limit = format_bytes(budget.limit_bytes)
+    if budget.source == "--memory-limit":
+        return f"{limit}, set by --memory-limit (the device has {format_bytes(budget.capacity_bytes)})"
+    return (
+        f"{limit} = {format_bytes(budget.capacity_bytes)} ({budget.source}) "
+        f"- {format_bytes(budget.others_bytes)} held by others - {format_bytes(budget.headroom_bytes)} headroom"
+    )
+
+
+def _cost(result: SearchResult) -> str:
+    failed = sum(not probe.fits for probe in result.probes)
+    reused = len(result.probes) - result.new_probes
+    words = f"{len(result.probes)} probes, {failed or 'none'} failed"
+    words += f", {reused} reused from the ledger" if reused else ""
+    confirmed = "; an earlier answer, confirmed" if result.from_ledger else ""
+    return f"{words}; {format_seconds(result.seconds)}{confirmed}; search {result.search_id}"
+
+
+def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
+    where = f" (batch.micro_batch in {output})" if output else ""
+    lines = [f"train with batch size {result.answer.recommended_batch}{where}"]
+    if result.plan.settings.allocator:
+        lines.append(f"set PYTORCH_CUDA_ALLOC_CONF={result.plan.settings.allocator} for the training as well")
+    if not output:
+        lines.append("to keep the answer in a file: the same command with --output autotune.json")
+    return tuple(lines)
+
+
+def _steps(probe: ProbeResult) -> str:
+    count = probe.measurement.steps_executed
+    return f"{count} step" if count == 1 else f"{count} steps"

@@ -1,0 +1,29 @@
+"""Checking that an answer from the ledger still holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.model import Answer, Form, ProbeResult, Question, Reason, Stop
+from autotune.search.evidence import Standing, read
+from autotune.search.trouble import describe
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmKnown:
+    """A strategy of one long probe at the size of an earlier answer (more only if that probe is inconclusive)."""
+
+    answer: Answer
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Ask for the probe, then stop: with the earlier answer if it fitted, without one if it did not."""
+        size = self.answer.max_batch
+        here = [p for p in history if p.batch_size == size]
+        if all(p.reason is not Reason.CONFIRM for p in here):
+            # Any other probe is what the earlier answer rests on, not a check of it.
+            return Question(batch_size=size, form=Form.LONG, reason=Reason.CONFIRM)
+        finding = read(here).findings[size]
+        if finding.standing is Standing.OPEN:
+            return Question(batch_size=size, form=Form.LONG, reason=Reason.RETRY)
+        if finding.standing is Standing.CERTIFIED:
+            return Stop(reason=f"Batch {size} from the ledger fits again.", answer=self.answer)
+        return Stop(reason=f"The answer from the ledger no longer holds: {describe(finding)}.", answer=None)

@@ -1,0 +1,73 @@
+"""Parts that were found -> a workload's functions, with a line on each for ``autotune inspect``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from autotune.model import Recognised
+from autotune.workload.parts import FORMS, Parts, checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The workload's functions, and how they were recognised."""
+
+    parts: Parts
+    recognised: tuple[Recognised, ...]
+
+
+def from_parts(members: dict[str, object], origin: str) -> Found:
+    """A workload of functions (or a live module) that were handed over one by one.
+
+    Raises:
+        WorkloadError: one of them takes other arguments than it should.
+    """
+    live = dict(members)
+    model = live["make_model"]
+    if isinstance(model, nn.Module):
+        live["make_model"] = always(model)
+    shown = f"a live {type(model).__name__}" if isinstance(model, nn.Module) else signature("make_model", model)
+    return assemble(live, origin, model=Recognised(what="model", found=shown, why=origin), why=origin)
+
+
+def assemble(
+    members: dict[str, object], origin: str, *, model: Recognised, why: str, batch: Recognised | None = None
+) -> Found:
+    """Check the parts and say for each what it is, defaults included."""
+    functions = {name: checked(name, part, origin) for name, part in members.items()}
+    parts = Parts(**functions, batch_is_arguments=batch is not None)
+    if batch is None and parts.make_batch is not None:
+        batch = Recognised(what="batch", found=signature("make_batch", members["make_batch"]), why=why)
+    elif batch is None:
+        batch = Recognised(what="batch", found="the largest samples of make_dataset()", why="no make_batch")
+    lines = [model, batch]
+    for name, what, default in (
+        ("loss", "loss", _default_loss(parts)),
+        ("make_optimizer", "optimizer", "torch.optim.AdamW"),
+        ("evaluate", "evaluate", "none"),
+        ("make_dataset", "data set", "none"),
+    ):
+        if name in members:
+            lines.append(Recognised(what=what, found=signature(name, members[name]), why=why))
+        else:
+            lines.append(Recognised(what=what, found=default, why=f"no {name}"))
+    return Found(parts=parts, recognised=tuple(lines))
+
+
+def _default_loss(parts: Parts) -> str:
+    if parts.batch_is_arguments:
+        return "the loss that the model returns"
+    return "the loss that the model returns, or cross-entropy or MSE for an (input, target) pair"
+
+
+def signature(name: str, part: object) -> str:
+    """The part's own name with the arguments it is called with: ``build(batch_size)``."""
+    shown = getattr(part, "__name__", type(part).__name__)
+    arguments = FORMS[name][0].removeprefix(f"def {name}").removesuffix(":")
+    return f"{shown}{arguments}"
+
+
+def always(model: nn.Module) -> Callable[[], nn.Module]:
+    """A maker that returns the one live object, which functions beside it may refer to; a probe has a process of its own."""
+    return lambda: model

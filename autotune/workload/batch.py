@@ -1,0 +1,166 @@
+"""Batches of any nesting: tensors, tuples, named tuples, lists, mappings, data classes, and objects that know ``.to``."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, cast
+
+import torch
+
+_SHOWN = 8
+"""Different entries of one container that a description names."""
+
+
+def to_device(batch: object, device: torch.device | str) -> object:
+    """The same batch with its tensors on ``device``; what is neither tensor nor container stays as it is."""
+    return replace_leaves(batch, lambda leaf: callable(getattr(leaf, "to", None)), lambda leaf: leaf.to(device))
+
+
+def replace_leaves(batch: object, applies: Callable[[object], bool], change: Callable[[Any], object]) -> object:
+    """A batch of the same form in which ``change`` was called on the outermost parts where ``applies`` is true."""
+
+    def walk(part: Any) -> Any:
+        if applies(part):
+            return change(part)
+        if isinstance(part, tuple):
+            items = [walk(item) for item in part]
+            return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
+        if isinstance(part, list):
+            return type(part)(walk(item) for item in part)
+        if isinstance(part, MutableMapping):
+            changed = copy.copy(part)  # keeps the kind, and a default factory
+            changed.update({key: walk(value) for key, value in part.items()})
+            return changed
+        if isinstance(part, Mapping):
+            return {key: walk(value) for key, value in part.items()}
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            changed = copy.copy(cast(Any, part))
+            for field in dataclasses.fields(part):
+                object.__setattr__(changed, field.name, walk(getattr(part, field.name)))  # also on frozen ones
+            return changed
+        return part
+
+    return walk(batch)
+
+
+def tensors(batch: object) -> list[torch.Tensor]:
+    """All tensors of a batch, in its order."""
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    return [tensor for _, part in _entries(batch) for tensor in tensors(part)]
+
+
+def batch_bytes(batch: object) -> int:
+    """Bytes that the tensors of a batch take once they are on a device."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
+
+
+def describe(batch: object) -> str:
+    """Form, types and shapes in words: ``dict(input_ids: int64[8, 1024], labels: int64[8, 1024])``."""
+    if isinstance(batch, torch.Tensor):
+        return f"{_short(batch.dtype)}[{', '.join(str(length) for length in batch.shape)}]"
+    if not _is_container(batch):
+        return _value_in_words(batch)
+    runs: list[tuple[str, int]] = []
+    for label, part in _entries(batch):
+        text = f"{label}: {describe(part)}" if label else describe(part)
+        if runs and runs[-1][0] == text:
+            runs[-1] = (text, runs[-1][1] + 1)
+        else:
+            runs.append((text, 1))
+    shown = [text if count == 1 else f"{count} x {text}" for text, count in runs[:_SHOWN]]
+    if len(runs) > _SHOWN:
+        shown.append(f"{sum(count for _, count in runs[_SHOWN:])} more")
+    return f"{type(batch).__name__}({', '.join(shown)})"
+
+
+def observed_batch(batch: object, asked: int, reference: tuple[object, int] | None = None) -> int | None:
+    """How many samples a batch really has, given how many were asked for; None if it holds no tensor at all.
+
+    Looks, in this order, for ``asked`` as the leading dimension of a tensor, as the length of a list of samples, for
+    a vector as long as every tensor (labels), for ``asked`` as another dimension (time first), and as a divisor of a
+    leading dimension (samples packed into one); failing all, the leading dimension of the first tensor counts. A
+    dimension may have the value by accident: 128 features when 128 samples were asked for and 100 came.
+
+    Args:
+        batch: what the batch maker returned.
+        asked: the batch size it was called with.
+        reference: (another batch of the same maker, the different size it was made with). Settles accidents: the
+            dimensions that follow the size are known from comparing both.
+    """
+    found = tensors(batch)
+    if not found:
+        return None
+    if reference is not None and reference[1] != asked:
+        grown = _grown(batch, asked, *reference)
+        if grown is not None:
+            return grown
+    leading = [tensor.shape[0] for tensor in found if tensor.dim() > 0]
+    if asked in leading or asked in _list_lengths(batch):
+        return asked
+    packed = any(length > 0 and length % asked == 0 for length in leading)
+    labelled = len(leading) > 1 and len(set(leading)) == 1 and any(tensor.dim() == 1 for tensor in found)
+    if packed or (not labelled and any(asked in tensor.shape[1:] for tensor in found)):
+        return asked
+    return leading[0] if leading else None
+
+
+def _grown(batch: object, asked: int, other: object, other_size: int) -> int | None:
+    """Number of samples by the first extents that are in proportion to the size in ``other`` and differ from it here."""
+    counted = []
+    for here, there in zip(_extents(batch), _extents(other), strict=False):
+        for length, known in zip(here, there, strict=False):
+            each, rest = divmod(known, other_size)
+            if length != known and each > 0 and rest == 0 and length % each == 0:
+                counted.append(length // each)
+    return asked if asked in counted else next(iter(counted), None)
+
+
+def _extents(batch: object) -> list[tuple[int, ...]]:
+    return [tuple(_list_lengths(batch)), *(tuple(tensor.shape) for tensor in tensors(batch))]
+
+
+def _list_lengths(batch: object) -> list[int]:
+    """Lengths of the batch itself and of its direct parts where they are lists of samples: all of one kind."""
+    parts = [batch, *(part for _, part in _entries(batch))]
+    return [len(part) for part in parts if isinstance(part, list) and len({_kind(item) for item in part}) == 1]
+
+
+def _kind(item: object) -> object:
+    """Inputs and labels in one list differ in this; samples of a list do not."""
+    return (item.dtype, item.dim()) if isinstance(item, torch.Tensor) else type(item)
+
+
+def _is_container(part: object) -> bool:
+    kinds = isinstance(part, tuple | list | Mapping) or dataclasses.is_dataclass(part)
+    return (kinds or _is_object_with_to(part)) and not isinstance(part, type)
+
+
+def _is_object_with_to(part: object) -> bool:
+    return callable(getattr(part, "to", None)) and hasattr(part, "__dict__") and not isinstance(part, torch.nn.Module)
+
+
+def _entries(part: object) -> Iterator[tuple[str, object]]:
+    """(label, part) of a container; nothing for anything else."""
+    if not _is_container(part) or isinstance(part, torch.Tensor):
+        return
+    if isinstance(part, Mapping):
+        yield from ((str(key), value) for key, value in part.items())
+    elif isinstance(part, tuple) and hasattr(part, "_fields"):
+        yield from zip(part._fields, part, strict=True)
+    elif isinstance(part, tuple | list):
+        yield from (("", item) for item in part)
+    elif dataclasses.is_dataclass(part):
+        yield from ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
+    else:
+        yield from vars(part).items()
+
+
+def _value_in_words(value: object) -> str:
+    if hasattr(value, "dtype") and hasattr(value, "shape"):  # an array
+        return f"{type(value).__name__}({value.dtype}{list(value.shape)})"
+    return "None" if value is None else type(value).__name__
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,68 @@
+"""Where the user's code is run at load time, and whatever it does to end that becomes a ``WorkloadError``."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autotune.errors import AutotuneError, WorkloadError
+from autotune.workload.trace import user_traceback
+
+_GUARD = 'under `if __name__ == "__main__":`'
+
+
+@contextmanager
+def door(what: str, doing: str = "loading it") -> Iterator[None]:
+    """Run the user's code inside.
+
+    Args:
+        what: the file, as the user wrote it.
+        doing: what autotune does meanwhile, for the message.
+
+    Raises:
+        WorkloadError: the code raised or called ``sys.exit``; ``detail`` is the user's own traceback.
+    """
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except SystemExit as error:
+        code = "" if error.code is None else repr(error.code)
+        raise WorkloadError(
+            f"{what} called sys.exit({code}) while autotune was {doing}",
+            hint=_exit_hint(error),
+            detail=user_traceback(error),
+        ) from error
+    except Exception as error:
+        first_line = next(iter(str(error).splitlines()), "")
+        raise WorkloadError(
+            f"{what} raised {type(error).__name__} while autotune was {doing}: {first_line}",
+            hint=_hint(error),
+            detail=user_traceback(error),
+        ) from error
+
+
+def _exit_hint(error: SystemExit) -> str:
+    files = {Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)}
+    if "argparse.py" in files:
+        return f"give the file its arguments after `--`, or parse them {_GUARD}"
+    return f"put the part that runs the program {_GUARD}"
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f"correct line {error.lineno} of {error.filename}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _missing_hint(error.name)
+    return "running the file with python shows the same error; what only training needs belongs " + _GUARD
+
+
+def _missing_hint(module: str) -> str:
+    top = module.partition(".")[0]
+    if top in sys.modules:
+        return f"{top} is there, and has no {module.partition('.')[2]}: look at its version"
+    if os.path.exists(f"{top}.py") or os.path.isdir(top):
+        return f"{top} lies in the working directory, which is not searched: set PYTHONPATH=."
+    return f"install it here: {sys.executable} -m pip install {top.replace('_', '-')}"

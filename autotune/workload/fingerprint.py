@@ -1,0 +1,69 @@
+"""Fingerprint of a workload: equal when a former answer about it still holds. Child side, after loading."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from autotune.model import Source, digest
+from autotune.workload.places import is_installed
+from autotune.workload.source import locate
+from autotune.workload.task import Workload
+
+
+def fingerprint(
+    source: Source, workload: Workload, parameters: Iterable[tuple[str, tuple[int, ...], str]], batch: str
+) -> str:
+    """SHA-256 (hex) over the user's own code, its arguments, the model's parameters and a batch's shapes.
+
+    Args:
+        source: what was loaded.
+        workload: what it was recognised as.
+        parameters: (name, shape, dtype) of each, in the model's order.
+        batch: a batch of a fixed size, described in words.
+
+    The user's code is the file and every module below its folder or the working directory that is loaded by now; for
+    live objects, the hash made when they were packed. Installed packages are the machine's business.
+    """
+    return digest(
+        {
+            "code": source.fingerprint or _local_code(source),
+            "name": "" if source.pickle_path else locate(source).name,
+            "arguments": list(source.script_args),
+            "recognised": [[line.what, line.found] for line in workload.recognised],
+            "parameters": [[name, list(shape), dtype] for name, shape, dtype in parameters],
+            "batch": batch,
+            "data_set_size": workload.data_set_size,
+        }
+    )
+
+
+def _local_code(source: Source) -> list[list[str]]:
+    """(path below the project, hash) of the user's loaded files, in a stable order."""
+    file = locate(source).file
+    folders = [Path(source.directory or os.getcwd())]
+    if file is not None:
+        folders.insert(0, file.parent)
+    files = {os.path.abspath(path) for path in _loaded_files() if not is_installed(path)}
+    if file is not None:
+        files.add(str(file))
+    return sorted([name, _hash(path)] for path in files if (name := _below(path, folders)))
+
+
+def _loaded_files() -> list[str]:
+    modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
+    return [file for module in modules if isinstance(file := getattr(module, "__file__", None), str)]
+
+
+def _below(path: str, folders: list[Path]) -> str:
+    """The path relative to the first folder it lies in; empty if it lies in none."""
+    for folder in folders:
+        if Path(path).is_relative_to(folder):
+            return Path(path).relative_to(folder).as_posix()
+    return ""
+
+
+def _hash(path: str) -> str:
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""

@@ -1,0 +1,79 @@
+"""The functions a workload consists of, checked for being callable the way they will be called."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from autotune.errors import WorkloadError
+from autotune.workload.seen import kind_of
+
+FORMS: dict[str, tuple[str, int]] = {
+    "make_model": ("def make_model():", 0),
+    "make_batch": ("def make_batch(batch_size):", 1),
+    "loss": ("def loss(model, batch):", 2),
+    "make_optimizer": ("def make_optimizer(params):", 1),
+    "evaluate": ("def evaluate(model, batch):", 2),
+    "make_dataset": ("def make_dataset():", 0),
+    "collate": ("def collate(samples):", 1),
+}
+"""Name -> (how it is written, number of positional arguments)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the user wrote; None = not there."""
+
+    make_model: Callable[[], object]
+    make_batch: Callable[[int], object] | None = None
+    loss: Callable[..., object] | None = None
+    make_optimizer: Callable[..., object] | None = None
+    evaluate: Callable[..., object] | None = None
+    make_dataset: Callable[[], object] | None = None
+    collate: Callable[..., object] | None = None
+    batch_is_arguments: bool = False
+    """The batch comes from ``example_inputs``: all of it goes to the model, none of it is a target."""
+
+
+def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
+    """The part as a function that takes its arguments by position.
+
+    Args:
+        name: which part; a key of ``FORMS``.
+        part: what was found under that name.
+        owner: where it was found, for the message.
+
+    Raises:
+        WorkloadError: it cannot be called, or takes other arguments.
+    """
+    form, count = FORMS[name]
+    if not callable(part):
+        raise WorkloadError(f"{name} in {owner} is {kind_of(part)}, not a function", hint=f"write `{form}`")
+    if isinstance(part, nn.Module) and name != "make_model":
+        raise WorkloadError(
+            f"{name} in {owner} is {kind_of(part)} object, not a function of the workload",
+            hint=f"write `{form}`, and call the {type(part).__name__} in it",
+        )
+    if accepts(part, *[None] * count):
+        return part
+    if name == "make_batch" and accepts(part, batch_size=None):
+        return lambda batch_size: part(batch_size=batch_size)
+    raise WorkloadError(
+        f"{name} in {owner} takes {inspect.signature(part)}",
+        hint=f"write `{form}`; other arguments need default values",
+    )
+
+
+def accepts(function: Callable[..., object], *args: object, **kwargs: object) -> bool:
+    """Whether the function can be called with such arguments; True where it does not tell its signature."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some builtins have none
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,159 @@
+"""The workload as a probe uses it: the user's functions with their results checked, defaults where they wrote none."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from autotune.errors import WorkloadError
+from autotune.model import Recognised
+from autotune.workload.batch import describe
+from autotune.workload.dataset import BatchSource, length, open_data
+from autotune.workload.default_loss import default_loss, own_loss
+from autotune.workload.parts import Parts
+from autotune.workload.seen import kind_of
+
+
+class Workload:
+    """What the user trains. Errors of the user's own code pass through untouched."""
+
+    def __init__(self, ref: str, parts: Parts, recognised: tuple[Recognised, ...], notes: tuple[str, ...] = ()) -> None:
+        """Makes the data set, if there is one, and looks for its largest samples.
+
+        Raises:
+            WorkloadError: ``make_dataset`` returns no data set.
+        """
+        self.ref = ref
+        self.recognised = recognised
+        self._parts = parts
+        self._data: BatchSource | None = None
+        self.data_set_size: int | None = None
+        """Upper bound for the batch; None where there is no data set or it has no length."""
+        if parts.make_dataset is not None and parts.make_batch is None:
+            self._data = open_data(parts.make_dataset, parts.collate)
+            self.data_set_size = self._data.size
+            notes += self._data.notes
+        elif parts.make_dataset is not None:
+            self.data_set_size = length(parts.make_dataset())
+            notes += ("batches come from make_batch; make_dataset only bounds their size",)
+        self.notes = notes
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the workload has an evaluation."""
+        return self._parts.evaluate is not None
+
+    def make_model(self) -> nn.Module:
+        """The user's model, on the device they made it on.
+
+        Raises:
+            WorkloadError: what was made is no module.
+        """
+        model = self._parts.make_model()
+        if isinstance(model, nn.Module):
+            return model
+        if isinstance(model, type) and issubclass(model, nn.Module):
+            hint = f"return an object: {model.__name__}(), with brackets"
+        elif model is None:
+            hint = "end it with `return model`"
+        else:
+            hint = "return the nn.Module and nothing else"
+        raise WorkloadError(f"make_model() returned {_in_words(model)}, not an nn.Module", hint=hint)
+
+    def make_batch(self, batch_size: int) -> object:
+        """A fresh batch; from a data set the worst-case one, and smaller than asked for where that has no more samples.
+
+        Raises:
+            WorkloadError: there is no batch in what the user's function returned.
+        """
+        if self._data is not None:
+            return self._data.batch(batch_size)
+        assert self._parts.make_batch is not None  # recognition saw to it
+        batch = self._parts.make_batch(batch_size)
+        if batch is None:
+            raise WorkloadError(f"make_batch({batch_size}) returned None", hint="end it with `return batch`")
+        return batch
+
+    def loss(self, model: nn.Module, batch: object) -> torch.Tensor:
+        """The scalar to minimise.
+
+        Raises:
+            WorkloadError: it is no scalar tensor, or does not depend on a parameter that is trained.
+            ValueError: see ``default_loss``.
+        """
+        if self._parts.loss is not None:
+            loss = _scalar(self._parts.loss(model, batch))
+        elif self._parts.batch_is_arguments:
+            loss = own_loss(model, batch)
+        else:
+            loss = default_loss(model, batch)
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise WorkloadError(
+                "the loss does not require a gradient, so nothing would be trained",
+                hint="look for .item(), .detach() or torch.no_grad() in loss and forward, or for frozen parameters",
+            )
+        return loss
+
+    def make_optimizer(self, params: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The user's optimizer for these parameters, or AdamW with PyTorch's defaults.
+
+        Raises:
+            WorkloadError: there is nothing to train, or what was made is no optimizer of these parameters.
+        """
+        given = list(params)
+        if not given:
+            raise WorkloadError(
+                "the model has no parameter that requires a gradient", hint="train some: parameter.requires_grad_(True)"
+            )
+        if self._parts.make_optimizer is None:
+            return torch.optim.AdamW(given)
+        optimizer = self._parts.make_optimizer(given)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise WorkloadError(
+                f"make_optimizer(params) returned {_in_words(optimizer)}, not a torch.optim.Optimizer",
+                hint="return the optimizer alone, without scheduler: return torch.optim.AdamW(params)",
+            )
+        known = {id(parameter) for parameter in given}
+        if not any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
+            raise WorkloadError(
+                "make_optimizer(params) returned an optimizer with none of the model's parameters",
+                hint="give it the params it is called with: torch.optim.AdamW(params)",
+            )
+        return optimizer
+
+    def evaluate(self, model: nn.Module, batch: object) -> object:
+        """Run the user's evaluation; ask ``evaluates`` first."""
+        assert self._parts.evaluate is not None
+        return self._parts.evaluate(model, batch)
+
+
+def _scalar(loss: object) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor):
+        raise WorkloadError(
+            f"loss(model, batch) returned {_in_words(loss)}, not a scalar tensor", hint=_loss_hint(loss)
+        )
+    if loss.numel() != 1:
+        raise WorkloadError(
+            f"loss(model, batch) returned {describe(loss)}, which is not a scalar", hint="return its mean: loss.mean()"
+        )
+    return loss
+
+
+def _loss_hint(loss: object) -> str:
+    if isinstance(loss, float | int):
+        return "return the tensor itself: without .item() and float()"
+    if isinstance(loss, tuple | list):
+        return "return the loss alone, without logits or logs"
+    if hasattr(loss, "loss") or (isinstance(loss, dict) and "loss" in loss):
+        return "return its loss: output.loss or output['loss']"
+    return "end it with `return loss`, a tensor with one number" if loss is None else "return a tensor with one number"
+
+
+def _in_words(result: object) -> str:
+    if isinstance(result, tuple | list):
+        return f"{kind_of(result)} ({', '.join(type(part).__name__ for part in result[:4])})"
+    if isinstance(result, float | int):
+        return f"the {type(result).__name__} {result}"
+    if isinstance(result, type):
+        return f"the class {result.__name__}"
+    return "None" if result is None else kind_of(result)

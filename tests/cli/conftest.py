@@ -1,0 +1,105 @@
+"""The command line with a fake ``api`` behind it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import api
+from autotune.cli.app import run
+from autotune.model import Form, Machine, Plan, ProbeResult, Question, Reason, SearchRecord, SearchResult, WorkloadInfo
+from autotune.ports import SearchObserver
+from tests.cli.results import BUDGET, MACHINE, PLAN, PROBES, RECORD, RESULT, WORKLOAD
+
+
+@dataclass
+class FakeApi:
+    """Stands in for ``autotune.api``: remembers how it was called, and answers or raises what a test wants."""
+
+    result: SearchResult = RESULT
+    error: BaseException | None = None
+    """Raised by ``search`` after the first probe was shown."""
+    plan_error: BaseException | None = None
+    records: tuple[SearchRecord, ...] = (RECORD,)
+    calls: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def plan(self, ref: str, **options: Any) -> Plan:
+        """As ``api.plan``."""
+        self.calls["plan"] = {"ref": ref, **options}
+        if self.plan_error is not None:
+            raise self.plan_error
+        return replace(PLAN, recommend=options.get("recommend", True))
+
+    def search(
+        self, plan: Plan, *, storage: str | None = None, fresh: bool = False, observer: SearchObserver | None = None
+    ) -> SearchResult:
+        """As ``api.search``."""
+        self.calls["search"] = {"plan": plan, "storage": storage, "fresh": fresh}
+        assert observer is not None
+        observer.found(WORKLOAD, MACHINE, BUDGET)
+        observer.note("fork is unsafe because of threads; using spawn")
+        for number, probe in enumerate(PROBES[:3], start=1):
+            observer.asked(Question(batch_size=probe.batch_size, form=Form.SHORT, reason=Reason.GROW), number)
+            observer.answered(probe, number)
+        if self.error is not None:
+            raise self.error
+        return replace(self.result, plan=plan)
+
+    def inspect(self, plan: Plan) -> tuple[WorkloadInfo, Machine]:
+        """As ``api.inspect``."""
+        self.calls["inspect"] = {"plan": plan}
+        if self.error is not None:
+            raise self.error
+        return WORKLOAD, MACHINE
+
+    def searches(self, storage: str | None = None, limit: int = 50) -> tuple[SearchRecord, ...]:
+        """As ``api.searches``."""
+        self.calls["searches"] = {"storage": storage, "limit": limit}
+        return self.records
+
+    def show(self, search_id: str, storage: str | None = None) -> tuple[SearchRecord, tuple[ProbeResult, ...]]:
+        """As ``api.show``."""
+        self.calls["show"] = {"search_id": search_id, "storage": storage}
+        if self.error is not None:
+            raise self.error
+        return RECORD, PROBES
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Invoke = Callable[..., Ended]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    """The fake that the command line talks to."""
+    it = FakeApi()
+    for name in ("plan", "search", "inspect", "searches", "show"):
+        monkeypatch.setattr(api, name, getattr(it, name))
+    return it
+
+
+@pytest.fixture
+def invoke(
+    fake: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Invoke:
+    """Run one command line in an empty folder, as from a pipe."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("AUTOTUNE_STORAGE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def invoked(*argv: str) -> Ended:
+        code = run(argv)
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return invoked

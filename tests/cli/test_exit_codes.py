@@ -1,0 +1,148 @@
+"""One table: what goes wrong, and the exit code and words it ends with."""
+
+import json
+import signal
+
+import pytest
+
+from autotune.cli.signals import Stopped
+from autotune.errors import (
+    AutotuneError,
+    EnvironmentTrouble,
+    NothingFits,
+    StoreError,
+    TimeRanOut,
+    UsageError,
+    WorkloadError,
+)
+from tests.cli.conftest import FakeApi, Invoke
+
+ENDS: list[tuple[BaseException, int, str]] = [
+    (AutotuneError("it failed"), 1, "error"),
+    (UsageError("it failed"), 2, "usage"),
+    (NothingFits("it failed"), 3, "nothing_fits"),
+    (WorkloadError("it failed"), 4, "workload"),
+    (EnvironmentTrouble("it failed"), 5, "environment"),
+    (StoreError("it failed"), 5, "store"),
+    (TimeRanOut("it failed"), 124, "time_ran_out"),
+    (Stopped(signal.SIGINT), 130, "interrupted"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (Stopped(signal.SIGTERM), 143, "interrupted"),
+]
+NAMES = [repr(error) for error, _, _ in ENDS]
+
+
+@pytest.mark.parametrize("command", ["search", "max-batch"])
+@pytest.mark.parametrize(("error", "code", "kind"), ENDS, ids=NAMES)
+def test_every_error_of_a_search_has_its_exit_code(
+    invoke: Invoke, fake: FakeApi, command: str, error: BaseException, code: int, kind: str
+) -> None:
+    fake.error = error
+    ended = invoke(command, "model.py")
+    assert ended.code == code
+    assert ended.out == ""
+    message = "finished probes are kept" if kind == "interrupted" else "error: it failed"
+    assert message in ended.err
+
+
+@pytest.mark.parametrize(("error", "code", "kind"), ENDS, ids=NAMES)
+def test_every_error_is_one_json_document_where_json_was_asked(
+    invoke: Invoke, fake: FakeApi, error: BaseException, code: int, kind: str
+) -> None:
+    fake.error = error
+    ended = invoke("search", "model.py", "--json")
+    content = json.loads(ended.out)
+    assert ended.code == code
+    assert content["complete"] is False
+    assert content["batch"]["max_batch"] is None
+    assert content["error"]["kind"] == kind
+    assert content["machine"]["device_name"] == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "code"),
+    [
+        (("inspect", "model.py"), WorkloadError("it failed"), 4),
+        (("inspect", "model.py"), Stopped(signal.SIGTERM), 143),
+        (("inspect", "model.py"), KeyboardInterrupt(), 130),
+        (("runs", "show", "zz"), StoreError("it failed"), 5),
+    ],
+)
+def test_other_commands_end_the_same_way(
+    invoke: Invoke, fake: FakeApi, command: tuple[str, ...], error: BaseException, code: int
+) -> None:
+    fake.error = error
+    ended = invoke(*command)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("serch",), "No such command 'serch'"),
+        (("search",), "Missing argument 'MODEL'"),
+        (("search", "model.py", "--nonsense"), "No such option: --nonsense"),
+        (("search", "model.py", "--accumulate", "many"), "Invalid value for '--accumulate'"),
+        (("search", "model.py", "--precision", "fp8"), "'fp8' is not one of"),
+        (("search", "model.py", "-q", "-v"), "--quiet and --verbose exclude each other"),
+        (("runs", "ls", "--limit", "0"), "Invalid value for '--limit'"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_a_usage_error(
+    invoke: Invoke, fake: FakeApi, argv: tuple[str, ...], message: str
+) -> None:
+    ended = invoke(*argv)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+    assert "hint: " in ended.err
+    assert "search" not in fake.calls
+
+
+def test_a_usage_error_of_the_plan_is_json_too(invoke: Invoke, fake: FakeApi) -> None:
+    fake.plan_error = UsageError("accumulate is 0", hint="give --accumulate 1 or more")
+    ended = invoke("search", "model.py", "--accumulate", "0", "--json")
+    content = json.loads(ended.out)
+    assert ended.code == 2
+    assert content["settings"] is None
+    assert content["workload"]["ref"] == "model.py"
+    assert content["error"]["hint"] == "give --accumulate 1 or more"
+
+
+def test_an_unexpected_exception_is_called_a_bug_and_shown_whole(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = ZeroDivisionError("division by zero")
+    ended = invoke("search", "model.py")
+    assert (ended.code, ended.out) == (1, "")
+    assert "this is a bug in autotune: ZeroDivisionError: division by zero" in ended.err
+    assert "Traceback (most recent call last):" in ended.err
+
+
+def test_a_broken_pipe_that_is_not_stdout_is_a_bug_and_not_hidden(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = BrokenPipeError(32, "Broken pipe")
+    ended = invoke("search", "model.py")
+    assert ended.code == 1
+    assert "this is a bug in autotune: BrokenPipeError" in ended.err
+
+
+def test_message_detail_and_hint_are_shown_in_this_order(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = NothingFits("batch 1 does not fit", detail="weights  9 GiB\nbatch  1 MiB", hint="use a smaller model")
+    ended = invoke("search", "model.py", "-q")
+    assert ended.err == ("error: batch 1 does not fit\nweights  9 GiB\nbatch  1 MiB\nhint: use a smaller model\n")
+
+
+def test_text_of_the_user_is_never_markup(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = WorkloadError("[red]boom[/red] [/] :smile:", detail="x[0] = [bold]y[/bold]", hint="[link=x]z[/link]")
+    ended = invoke("search", "model.py", "-q")
+    assert ended.err == "error: [red]boom[/red] [/] :smile:\nx[0] = [bold]y[/bold]\nhint: [link=x]z[/link]\n"
+
+
+def test_control_sequences_of_the_user_do_not_reach_the_terminal(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = WorkloadError("\x1b[31mred\x1b[0m \x1b]0;title\x07bell\x07 back\x08space")
+    ended = invoke("search", "model.py", "-q")
+    assert ended.err == "error: red bell backspace\n"
+
+
+def test_long_lines_are_not_folded(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = WorkloadError("word " * 100)
+    ended = invoke("search", "model.py", "-q")
+    assert ended.err.count("\n") == 1

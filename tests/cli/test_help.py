@@ -1,0 +1,63 @@
+"""Every command and every option explains itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from autotune.cli.app import app, run
+from tests.cli.conftest import Invoke
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group below the root with the words that call it."""
+    for name, child in getattr(command, "commands", {}).items():
+        yield (*path, name), child
+        yield from _commands(child, (*path, name))
+
+
+COMMANDS = dict(_commands(get_command(app)))
+
+
+def test_the_commands_are_those_promised() -> None:
+    assert sorted(" ".join(path) for path in COMMANDS) == [
+        "init",
+        "inspect",
+        "max-batch",
+        "runs",
+        "runs ls",
+        "runs show",
+        "schema",
+        "search",
+    ]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_and_every_option_has_help(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    assert command.help
+    assert [option.name for option in command.params if not option.help and option.name != "help"] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_is_plain_and_ends_well(invoke: Invoke, path: tuple[str, ...]) -> None:
+    ended = invoke(*path, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"Usage: autotune {' '.join(path)} ")
+    assert ended.out.isascii()
+    assert "..." not in ended.out.partition("Commands:")[2]  # one line has room for what a command does
+
+
+@pytest.mark.skipif(not README.exists(), reason="the checkout has no README")
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_is_documented(path: tuple[str, ...]) -> None:
+    assert f"autotune {' '.join(path)}" in README.read_text(encoding="utf-8")
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert capsys.readouterr().out.startswith("Usage: autotune [OPTIONS] COMMAND")

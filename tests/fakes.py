@@ -1,0 +1,148 @@
+"""A prober without processes, and the loop that drives a strategy with it: search tests are exact and take no time."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from autotune.model import (
+    Budget,
+    Cause,
+    Failure,
+    Form,
+    Measurement,
+    Outcome,
+    Phase,
+    ProbeResult,
+    Question,
+    Reason,
+    Stop,
+)
+from autotune.ports import Prober, Strategy
+
+BUDGET = Budget(limit_bytes=1000, source="--memory-limit", capacity_bytes=1000, others_bytes=0, headroom_bytes=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A planted failure."""
+
+    outcome: Outcome
+    cause: Cause
+    phase: Phase = Phase.FORWARD
+    confirm: bool = False
+    observed_batch: int | None = None
+    error_type: str = ""
+
+
+REJECTED = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.USER_CODE, error_type="builtins.AssertionError")
+SEGFAULT = Fault(outcome=Outcome.CRASHED, cause=Cause.SIGNAL)
+KILLED = Fault(outcome=Outcome.CRASHED, cause=Cause.SIGNAL, confirm=True)
+VANISHED = Fault(outcome=Outcome.CRASHED, cause=Cause.NO_ANSWER)
+LIBRARY = Fault(outcome=Outcome.CRASHED, cause=Cause.LIBRARY_STATUS, confirm=True)
+NOT_FINITE = Fault(outcome=Outcome.UNSTABLE, cause=Cause.NON_FINITE)
+HANGS = Fault(outcome=Outcome.TIMED_OUT, cause=Cause.TIMEOUT)
+OUT_OF_MEMORY = Fault(outcome=Outcome.OUT_OF_MEMORY, cause=Cause.DEVICE_MEMORY)
+OVER_BUDGET = Fault(outcome=Outcome.UNSAFE, cause=Cause.OVER_BUDGET)
+LEAKS = Fault(outcome=Outcome.UNSAFE, cause=Cause.GROWTH)
+NO_STEPS = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.NO_STEPS)
+BUG = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.USER_BUG, error_type="builtins.NameError")
+BROKEN_MACHINE = Fault(outcome=Outcome.UNSUPPORTED, cause=Cause.ENVIRONMENT)
+
+
+def ends_at(samples: int | None) -> Fault:
+    """The failure of a batch that came out with this many samples."""
+    return Fault(outcome=Outcome.SIZE_LIMIT, cause=Cause.DATA_SET, phase=Phase.DATA, observed_batch=samples)
+
+
+def result(
+    batch_size: int,
+    form: Form = Form.SHORT,
+    fault: Fault | None = None,
+    *,
+    reason: Reason = Reason.START,
+    need_bytes: int = 0,
+    budget_bytes: int = BUDGET.limit_bytes,
+    step_seconds: float | None = None,
+) -> ProbeResult:
+    """A finished probe; it fits if there is no fault."""
+    failure = None
+    if fault is not None:
+        failure = Failure(
+            cause=fault.cause,
+            message=f"planted: {fault.cause}",
+            phase=fault.phase,
+            confirm=fault.confirm,
+            error_type=fault.error_type,
+        )
+    return ProbeResult(
+        batch_size=batch_size,
+        form=form,
+        reason=reason,
+        outcome=fault.outcome if fault else Outcome.FITS,
+        failure=failure,
+        measurement=Measurement(
+            steps_asked=3,
+            steps_executed=0 if fault else 3,
+            observed_batch=fault.observed_batch if fault else batch_size,
+            step_seconds=() if step_seconds is None or fault else (step_seconds, step_seconds),
+            peak_allocated_bytes=min(need_bytes, budget_bytes),
+            peak_device_bytes=min(need_bytes, budget_bytes),
+        ),
+        budget_bytes=budget_bytes,
+        launcher="fork",
+        started_at=datetime(2024, 1, 1, tzinfo=UTC),
+        seconds=1.0,
+    )
+
+
+@dataclass(kw_only=True)
+class FakeProber:
+    """Needs ``fixed + per_sample · batch`` bytes; what does not fit the budget is out of memory, unless a fault is planted."""
+
+    fixed_bytes: int = 0
+    per_sample_bytes: int = 1
+    long_extra_bytes: int = 0
+    """What the long form needs on top."""
+    fault: Callable[[int, Form, int], Fault | None] = lambda size, form, attempt: None
+    """Size, form, and how often this very probe ran before; a fault takes precedence over memory."""
+    step_seconds: Callable[[int], float] | None = None
+    asked: list[Question] = field(default_factory=list)
+    """Everything asked so far, oldest first."""
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        """Answer at once; the reserve is not modelled."""
+        size, form = question.batch_size, question.form
+        attempt = Counter((q.batch_size, q.form) for q in self.asked)[size, form]
+        self.asked.append(question)
+        need_bytes = self.fixed_bytes + self.per_sample_bytes * size
+        need_bytes += self.long_extra_bytes if form is Form.LONG else 0
+        fault = self.fault(size, form, attempt)
+        if fault is None and need_bytes > budget.limit_bytes:
+            fault = OUT_OF_MEMORY
+        return result(
+            size,
+            form,
+            fault,
+            reason=question.reason,
+            need_bytes=need_bytes,
+            budget_bytes=budget.limit_bytes,
+            step_seconds=self.step_seconds(size) if self.step_seconds else None,
+        )
+
+
+def drive(
+    strategy: Strategy, prober: Prober, budget: Budget = BUDGET, *, at_most: int = 200
+) -> tuple[Stop, list[ProbeResult]]:
+    """Ask, probe, repeat; return the stop and the history.
+
+    Raises:
+        AssertionError: the strategy went on for more than ``at_most`` probes.
+    """
+    history: list[ProbeResult] = []
+    while True:
+        reply = strategy.ask(tuple(history))
+        if isinstance(reply, Stop):
+            return reply, history
+        assert len(history) < at_most, f"no end after {at_most} probes; next is {reply}"
+        history.append(prober.probe(reply, budget, 0))

@@ -1,0 +1,34 @@
+"""Tests on a real CUDA device; skipped where there is none."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune import api
+from autotune.model import SearchResult
+
+ASSETS = Path(__file__).parent.parent / "assets" / "gpu"
+
+Search = Callable[..., SearchResult]
+
+
+@pytest.fixture(autouse=True)
+def cuda() -> None:
+    """Skip without a CUDA device. NVML answers this, so that the test process starts no context of its own."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Search:
+    """``search(file, *script_args, option=value...)`` on the GPU with a ledger of its own."""
+
+    def run(file: str, *args: object, **options: object) -> SearchResult:
+        fresh = bool(options.pop("fresh", False))
+        options = {"device": "cuda", "memory_limit": "2GiB", "recommend": False, **options}
+        plan = api.plan(str(ASSETS / file), script_args=[str(arg) for arg in args], **options)  # type: ignore[arg-type]
+        return api.search(plan, storage=str(tmp_path / "ledger.sqlite3"), fresh=fresh)
+
+    return run

@@ -1,0 +1,168 @@
+"""Models whose true limit is known: the answer is exactly it, and the failing phase is named."""
+
+import pytest
+
+from autotune.errors import EnvironmentTrouble, NothingFits, WorkloadError
+from autotune.model import Cause, Form, Outcome, Phase
+from tests.process.conftest import Search
+
+LIMIT = 13
+
+WORDINGS = {
+    "CUDA caching allocator": ("type", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.49 GiB"),
+    "CUDA driver": ("runtime", "CUDA error: out of memory"),
+    "cudaMallocAsync": ("runtime", "Allocation on device 0 would exceed allowed memory. (out of memory)"),
+    "expandable segments": ("runtime", "CUDA driver error: out of memory"),
+    "HIP": ("runtime", "HIP out of memory. Tried to allocate 2.00 GiB"),
+    "XPU": ("runtime", "XPU out of memory. Tried to allocate 2.00 GiB"),
+    "MPS": ("runtime", "MPS backend out of memory (MPS allocated: 5.5 GB, other allocations: 1.0 GB, max allowed: 6.8 GB)"),
+    "XLA": ("runtime", "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm"),
+    "Gaudi": ("runtime", "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::268435456"),
+    "cuBLAS": ("runtime", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    "cuDNN": ("runtime", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    "NVML assertion": ("runtime", 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":995'),
+    "CPU allocator": ("runtime", "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 419430400 bytes."),
+    "MemoryError": ("memory_error", ""),
+    "two arguments": ("two_arguments", "CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "as a cause": ("cause", "CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "in a group": ("group", "CUDA out of memory. Tried to allocate 2.00 GiB"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_c14_every_wording_of_out_of_memory_gives_the_exact_limit(search: Search, wording: str) -> None:
+    kind, text = WORDINGS[wording]
+    result = search(f"forward:{kind}", LIMIT, text)
+    assert (result.answer.max_batch, result.answer.refuted_at) == (LIMIT, LIMIT + 1)
+    assert result.refutation is not None and result.refutation.failure is not None
+    assert result.refutation.failure.phase is Phase.FORWARD
+    assert result.refutation.outcome in (Outcome.OUT_OF_MEMORY, Outcome.CRASHED)
+    assert result.certificate.measurement.steps_executed == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [("backward", Phase.BACKWARD), ("optimizer", Phase.OPTIMIZER), ("evaluate", Phase.EVALUATE)],
+)
+def test_c07_a_limit_in_a_later_phase_is_found_and_named(search: Search, kind: str, phase: Phase) -> None:
+    result = search(kind, LIMIT)
+    assert (result.answer.max_batch, result.answer.refuted_at) == (LIMIT, LIMIT + 1)
+    assert result.refutation is not None and result.refutation.failure is not None
+    assert (result.refutation.outcome, result.refutation.failure.phase) == (Outcome.OUT_OF_MEMORY, phase)
+
+
+def test_c07_a_limit_that_shows_only_in_the_second_step_is_found(search: Search) -> None:
+    result = search("step2", LIMIT)
+    assert (result.answer.max_batch, result.answer.refuted_at) == (LIMIT, LIMIT + 1)
+    assert result.refutation is not None and result.refutation.failure is not None
+    assert result.refutation.failure.step == 2
+
+
+def test_c01_steps_counted_per_process_do_not_add_up_over_probes(search: Search) -> None:
+    """The training stands still after 12 forward calls of one process: more than a probe makes, fewer than the search."""
+    result = search("noop", 12, max_batch=16)
+    assert result.answer.max_batch == 16
+    assert len(result.probes) * 3 > 12
+
+
+def test_c01_training_that_stands_still_is_an_error_and_never_fits(search: Search) -> None:
+    with pytest.raises(WorkloadError, match="3 of 8 training steps really ran"):
+        search("noop", 3, max_batch=16)
+
+
+def test_c02_the_data_set_bounds_the_batch(search: Search) -> None:
+    result = search("rows", 100)
+    assert (result.answer.max_batch, result.answer.limited_by) == (100, "data_set")
+    assert len(result.probes) <= 9
+
+
+def test_c02_a_loader_that_yields_nothing_does_not_fit(search: Search) -> None:
+    result = search("drop_last", 100)
+    assert result.answer.max_batch == 100
+    assert all(not p.fits for p in result.probes if p.batch_size > 100)
+
+
+def test_c03_a_start_far_too_large_comes_down_to_the_limit(search: Search) -> None:
+    result = search("forward:type", 10, start_batch=4096)
+    assert result.answer.max_batch == 10
+    assert result.certificate.form is Form.LONG
+
+
+def test_c03_a_start_too_large_with_no_limit_at_all_is_nothing(search: Search) -> None:
+    with pytest.raises(NothingFits) as raised:
+        search("forward:type", 0, start_batch=4096)
+    assert raised.value.exit_code == 3
+    assert "batch 1" in raised.value.message
+
+
+def test_c04_when_nothing_fits_the_memory_is_split_and_a_next_step_named(search: Search) -> None:
+    with pytest.raises(NothingFits) as raised:
+        search("nothing")
+    assert "weights" in raised.value.detail
+    assert "build" in raised.value.message
+    assert raised.value.hint
+
+
+def test_c12_an_internal_assertion_at_every_size_is_trouble_of_the_environment(search: Search) -> None:
+    with pytest.raises(EnvironmentTrouble) as raised:
+        search("always", 0, 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":995')
+    assert raised.value.exit_code == 5
+
+
+def test_c13_a_library_status_at_every_size_is_trouble_of_the_environment(search: Search) -> None:
+    with pytest.raises(EnvironmentTrouble, match="CUDNN_STATUS_NOT_INITIALIZED"):
+        search("always", 0, "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
+
+
+def test_c13_a_library_status_at_one_size_is_a_hole_and_not_the_limit(search: Search) -> None:
+    result = search("one_size", 16, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40)
+    assert result.answer.max_batch == 40
+    assert result.answer.holes == (16,)
+
+
+def test_c15_an_even_batch_is_demanded_and_found(search: Search) -> None:
+    result = search("even", 37)
+    assert (result.answer.max_batch, result.answer.step) == (36, 2)
+    assert any("multiples of 2" in warning for warning in result.warnings)
+
+
+def test_c15_multiples_of_eight_are_demanded_and_found(search: Search) -> None:
+    result = search("eights", 50)
+    assert (result.answer.max_batch, result.answer.step) == (48, 8)
+
+
+def test_c16_batch_norm_refuses_one_and_the_search_goes_on(search: Search) -> None:
+    result = search("batch_norm", 64)
+    assert (result.answer.max_batch, result.answer.step) == (64, 1)
+    first = result.probes[0]
+    assert first.batch_size == 1 and first.outcome is Outcome.WORKLOAD_ERROR
+
+
+def test_c18_a_bad_row_is_an_error_of_the_data_and_smaller_sizes_go_on(search: Search) -> None:
+    result = search("index", max_batch=64)
+    assert result.answer.max_batch == 7
+    assert result.refutation is not None and result.refutation.failure is not None
+    assert result.refutation.outcome is Outcome.WORKLOAD_ERROR
+    assert "index 1000 is out of range" in result.refutation.failure.message
+
+
+def test_a_model_that_cannot_be_built_shows_the_users_traceback(search: Search) -> None:
+    with pytest.raises(WorkloadError) as raised:
+        search("build")
+    assert "hidden size 10 is not divisible by 3 heads" in raised.value.message
+    assert "planted.py" in raised.value.detail and "autotune/probe" not in raised.value.detail
+
+
+def test_c17_a_probe_after_an_out_of_memory_measures_what_it_would_have_measured_first(search: Search) -> None:
+    after = search("forward:type", 20, start_batch=32)
+    before = search("forward:type", 20, start_batch=16, fresh=True)
+    peaks = [next(p.measurement.peak_allocated_bytes for p in r.probes if p.batch_size == 16) for r in (after, before)]
+    assert after.probes[0].outcome is Outcome.OUT_OF_MEMORY
+    assert peaks[0] is not None and peaks[1] is not None
+    assert abs(peaks[0] - peaks[1]) <= 0.01 * peaks[1]
+
+
+def test_causes_are_stored_beside_outcomes(search: Search) -> None:
+    result = search("forward:runtime", LIMIT, "CUDA error: invalid configuration argument")
+    assert result.answer.max_batch == LIMIT
+    assert result.answer.limited_by == Cause.SIZE_LIMIT

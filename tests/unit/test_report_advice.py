@@ -1,0 +1,123 @@
+from dataclasses import replace
+
+import pytest
+
+from autotune.model import Cause, Form, Outcome, Phase, Reason, SearchResult
+from autotune.report.advice import advice
+from tests.cli.results import PROBES, RESULT, WORKLOAD, failing, fitting, with_answer
+
+
+def _with_data(samples: int | None, result: SearchResult = RESULT) -> SearchResult:
+    return replace(result, workload=replace(WORKLOAD, data_set_size=samples))
+
+
+def test_an_ordinary_result_needs_no_advice() -> None:
+    assert advice(RESULT) == ()
+
+
+def test_what_was_found_on_the_way_comes_first_and_once() -> None:
+    result = replace(
+        RESULT, warnings=("others grew", "others grew"), workload=replace(WORKLOAD, notes=("data only sampled",))
+    )
+    assert advice(result) == ("others grew", "data only sampled")
+
+
+def test_advice_that_is_already_among_the_warnings_is_not_repeated() -> None:
+    result = replace(RESULT, workload=replace(WORKLOAD, evaluates=False))
+    assert advice(replace(result, warnings=advice(result))) == advice(result)
+
+
+def test_a_hole_is_named_with_its_reason() -> None:
+    result = with_answer(failing(20, Outcome.CRASHED, Cause.LIBRARY_STATUS, phase=Phase.BACKWARD), holes=(20,))
+    assert advice(result) == (
+        "do not train at batch 20: crashed in backward (a library returned an error status), although larger batches run",
+    )
+
+
+def test_c11_an_evaluation_that_was_not_probed_is_said() -> None:
+    result = replace(RESULT, workload=replace(WORKLOAD, evaluates=False))
+    assert advice(result) == ("evaluation was not probed: the workload has no evaluate(model, batch)",)
+
+
+def test_c15_the_legal_step_is_named_with_its_witnesses() -> None:
+    refused = [
+        failing(size, Outcome.WORKLOAD_ERROR, Cause.USER_CODE, error_type="builtins.AssertionError") for size in (3, 1)
+    ]
+    assert advice(with_answer(*refused, step=2)) == (
+        "sizes must be multiples of 2: 1 and 3 failed with AssertionError",
+    )
+
+
+def test_a_step_that_the_user_asked_for_is_no_news() -> None:
+    plan = replace(RESULT.plan, multiple_of=2)
+    assert advice(replace(with_answer(step=2), plan=plan)) == ()
+
+
+def test_c16_a_last_batch_of_one_is_warned_of_with_another_certified_size() -> None:
+    result = _with_data(65, with_answer(fitting(32, Form.LONG), fitting(40, Form.SHORT)))
+    result = replace(result, answer=replace(result.answer, recommended_batch=64))
+    (text,) = advice(result)
+    assert text.startswith("65 samples in batches of 64 leave a last batch of 1")
+    assert "drop_last=True, or train at batch 27, which is certified too" in text
+
+
+def test_a_last_batch_of_one_offers_no_size_that_was_never_certified() -> None:
+    result = replace(_with_data(25), probes=tuple(p for p in PROBES if p.batch_size >= 24))
+    (text,) = advice(result)
+    assert text.endswith("give the data loader drop_last=True")
+
+
+@pytest.mark.parametrize("samples", [None, 24, 26, 48])
+def test_other_last_batches_are_fine(samples: int | None) -> None:
+    assert advice(_with_data(samples)) == ()
+
+
+def test_c20_a_limit_of_time_names_the_option() -> None:
+    result = with_answer(failing(29, Outcome.TIMED_OUT, Cause.TIMEOUT), refuted_at=29, limited_by="timeout")
+    assert advice(result) == (
+        "batch 29 was stopped after 5 min 0 s, not by memory: a larger --timeout may give a larger batch",
+    )
+
+
+def test_a_limit_of_the_workloads_own_code_quotes_it() -> None:
+    error = failing(
+        29,
+        Outcome.WORKLOAD_ERROR,
+        Cause.USER_CODE,
+        message="batch must stay under 29\nsecond line",
+        error_type="my.module.TooLarge",
+    )
+    assert advice(with_answer(error, refuted_at=29, limited_by="user_code")) == (
+        "batch 29 failed in the workload's own code, not by memory: TooLarge: batch must stay under 29",
+    )
+
+
+def test_c19_a_crash_that_limits_the_batch_is_not_called_memory() -> None:
+    crash = failing(29, Outcome.CRASHED, Cause.SIGNAL, phase=None, step=None, signal="SIGSEGV")
+    assert advice(with_answer(crash, refuted_at=29, limited_by="signal")) == (
+        "the limit 27 is not one of memory: batch 29 crashed (SIGSEGV)",
+    )
+
+
+def test_c08_skipped_steps_are_counted() -> None:
+    probe = fitting(24, Form.LONG, Reason.RECOMMEND)
+    probe = replace(probe, measurement=replace(probe.measurement, steps_skipped=3))
+    assert advice(with_answer(probe)) == (
+        "the gradient scaler skipped 3 of 11 steps at batch 24; the executed ones are what certifies it",
+    )
+
+
+@pytest.mark.parametrize(("slowest", "number"), [(0.119, 0), (0.131, 1)])
+def test_step_times_are_doubted_beyond_a_fifth(slowest: float, number: int) -> None:
+    result = with_answer(fitting(24, Form.LONG, step_seconds=(0.1, 0.1, slowest)))
+    assert len(advice(result)) == number
+    assert all("differ by 31 %" in text for text in advice(result))
+
+
+def test_spawned_probes_are_mentioned_unless_somebody_did() -> None:
+    spawned = replace(RESULT, probes=tuple(replace(p, launcher="spawn") for p in PROBES))
+    assert advice(spawned) == (
+        "probes ran in fresh interpreters (spawn) instead of forks, which costs the start of torch each time",
+    )
+    told = replace(spawned, warnings=("fork is unsafe: threads; using spawn",))
+    assert advice(told) == told.warnings

@@ -1,0 +1,72 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from autotune.model import SearchState
+from autotune.report.records import inspection_lines, search_lines, search_table, to_json
+from tests.cli.results import MACHINE, PROBES, RECORD, WORKLOAD
+
+
+def test_searches_are_listed_one_a_line() -> None:
+    unfinished = replace(RECORD, id="ff00", state=SearchState.INTERRUPTED, answer=None, finished=None)
+    assert search_table((RECORD, unfinished)) == (
+        "id            created                  state        max batch  model     device       budget\n"
+        "ab12cd34ef56  2026-03-04 12:00:00 UTC  answered            27  model.py  NVIDIA H200  40 GiB\n"
+        "ff00          2026-03-04 12:00:00 UTC  interrupted          -  model.py  NVIDIA H200  40 GiB"
+    )
+
+
+def test_one_search_is_shown_in_full() -> None:
+    text = search_lines(RECORD, PROBES)
+    assert "state        answered: Batch 27 is certified and 28 is refuted.\n" in text
+    assert "recommended  24\n" in text
+    assert "finished     2026-03-04 12:00:17 UTC\n" in text
+    assert text.count("out of memory in") == 2
+    assert "torch.OutOfMemoryError" not in text
+
+
+def test_a_verbose_search_tells_its_failures() -> None:
+    assert search_lines(RECORD, PROBES, verbose=True).count("torch.OutOfMemoryError") == 2
+
+
+def test_a_search_without_answer_or_probes_is_shown_too() -> None:
+    text = search_lines(replace(RECORD, answer=None, finished=None, based_on="0011"), ())
+    assert "max batch" not in text
+    assert "finished    -\n" in text
+    assert "confirms    0011\n" in text
+    assert text.endswith("no probes")
+
+
+def test_an_inspection_says_what_was_recognised_and_why() -> None:
+    assert inspection_lines(replace(WORKLOAD, notes=("data only sampled",)), MACHINE) == (
+        "model.py\n"
+        "  model  make_model()         a function of that name\n"
+        "  loss   model(**batch).loss  no loss(model, batch) in the file\n"
+        "parameters   124.4 M (475 MiB)\n"
+        "optimizer    AdamW\n"
+        "batch        input_ids int64 (B, 1024), labels int64 (B, 1024)\n"
+        "data set     none, or no length\n"
+        "evaluation   probed\n"
+        "device       NVIDIA H200 (cuda), 140 GiB\n"
+        "torch        2.11.0\n"
+        "fingerprint  f00d\n"
+        "- data only sampled"
+    )
+
+
+def test_frozen_parameters_are_told_apart() -> None:
+    text = inspection_lines(replace(WORKLOAD, trainable_parameters=1000, trainable_bytes=4000), MACHINE)
+    assert "124.4 M (475 MiB), 1 k of them trained (3.906 KiB)" in text
+
+
+def test_records_become_plain_json() -> None:
+    content = json.loads(to_json({"search": RECORD, "probes": PROBES}))
+    assert content["search"]["created"] == "2026-03-04T12:00:00+00:00"
+    assert content["search"]["plan"]["settings"]["precision"] == "default"
+    assert [probe["outcome"] for probe in content["probes"]][2] == "out_of_memory"
+
+
+def test_what_has_no_json_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        to_json(object())
