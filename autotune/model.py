@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from statistics import median
+from statistics import median, quantiles
 
 from autotune.errors import UsageError
 
@@ -294,8 +294,11 @@ class Measurement:
 
     @property
     def spread_step_seconds(self) -> float | None:
-        """Largest minus smallest step time without warm-up."""
-        return max(self.step_seconds) - min(self.step_seconds) if self.step_seconds else None
+        """Distance between the quartiles of the step times without warm-up; None with fewer than four of them."""
+        if len(self.step_seconds) < 4:
+            return None
+        first, _, third = quantiles(self.step_seconds, n=4, method="inclusive")
+        return third - first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

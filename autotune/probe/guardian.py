@@ -81,7 +81,7 @@ class Guardian:
             kills = host.oom_kills()
             if request.load:
                 job = self._load(request)
-            elif self._control is not None:
+            elif request.fork and self._control is not None:
                 job = self._fork(request)
             else:
                 job = self._spawn(request, "autotune.probe.worker", ("answer",), None)

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from autotune.errors import EnvironmentTrouble, WorkloadError
-from autotune.model import Budget, Machine, ProbeResult, Question, Settings, Source, WorkloadInfo
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, WorkloadError
+from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Settings, Source, WorkloadInfo
 from autotune.probe import linux
 from autotune.probe.answers import (
     Ended,
@@ -107,8 +107,12 @@ class Launcher:
         assert self.machine is not None, "describe() comes first"
         started_at = datetime.now(UTC)
         device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
+        # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
+        # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
+        fork = device != "cpu" or question.form is Form.SHORT
         ended, stdout, stderr, launcher = self._run(
             Op.PROBE,
+            fork=fork,
             device=device,
             device_uuid=self.machine.device_uuid,
             batch_size=question.batch_size,
@@ -128,17 +132,17 @@ class Launcher:
             stderr=stderr,
         )
 
-    def _run(self, op: Op, **details: Any) -> tuple[Ended, Path, Path, str]:
+    def _run(self, op: Op, *, fork: bool = True, **details: Any) -> tuple[Ended, Path, Path, str]:
         """One order through zygote or spawn: its end, its logs, and how it was started."""
         if self._guardian is None:
             self._start_guardian()
         self._number += 1
         name = str(self._number)
-        request = self._request(name, op, load=False, **details)
-        launcher = "fork" if self._forks else "spawn"
+        request = self._request(name, op, fork=self._forks and fork, **details)
+        launcher = "fork" if request.fork else "spawn"
         return self._ask(request), Path(request.stdout), Path(request.stderr), launcher
 
-    def _request(self, name: str, op: Op, *, load: bool, **details: Any) -> Request:
+    def _request(self, name: str, op: Op, *, load: bool = False, fork: bool = False, **details: Any) -> Request:
         """Write the order down and address it."""
         path = self._directory / f"{name}.json"
         Order(
@@ -159,6 +163,7 @@ class Launcher:
         }
         return Request(
             load=load,
+            fork=fork,
             order=str(path),
             environment=environment,
             stdout=str(self._directory / f"{name}.out"),
@@ -194,19 +199,20 @@ class Launcher:
             self._forks = False
             self._say(f"probes start a fresh interpreter each, which is slower: {answer.why}")
 
-    def _load_failure(self, ended: Ended, stderr: Path) -> WorkloadError | EnvironmentTrouble:
+    def _load_failure(self, ended: Ended, stderr: Path) -> AutotuneError:
         """The user's file could not be loaded, or its model not be made."""
         answer = read_answer(ended)
         text = tail(stderr)
         facts = evidence(ended, answer, device="cpu", capacity_bytes=0, stderr_tail=text)
-        _, failure = classify(facts)
+        outcome, failure = classify(facts)
         where = f" while it was in phase {failure.phase}" if failure.phase else ""
         if ended.timed_out:
             message = f"{self._source.ref} did not finish within --timeout {self._timeout_s:g} s{where}"
             return WorkloadError(
                 message, hint="raise --timeout, or look for a wait or endless loop at import", detail=text
             )
-        return WorkloadError(
+        kind = NothingFits if outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY) else WorkloadError
+        return kind(
             f"{self._source.ref} fails{where}: {failure.message}",
             hint=failure.hint or "run the file by itself to see the same error",
             detail=failure.traceback or text,

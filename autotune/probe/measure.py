@@ -164,6 +164,7 @@ class Steps:
         self._recorder = recorder
         self._batch_size = batch_size
         self._batch: object = None
+        self._reference: tuple[object, int] | None = None
         self._loss: torch.Tensor | None = None
         self._calls = 0
         self._calls_in_first: int | None = None
@@ -213,9 +214,21 @@ class Steps:
         """Make a batch and move it to the device; the former one is let go only when the new one is there."""
         with self._recorder.during(Phase.DATA, number):
             batch = self._workload.make_batch(self._batch_size)
-            self._recorder.facts["observed_batch"] = observed_batch(batch, self._batch_size)
+            self._recorder.facts["observed_batch"] = self._observed(batch)
             self._recorder.composition["batch_bytes"] = batch_bytes(batch)
             self._batch = to_device(batch, self._applied.device)
+
+    def _observed(self, batch: object) -> int | None:
+        """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size."""
+        asked = self._batch_size
+        seen = observed_batch(batch, asked)
+        if seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
+            return seen
+        if self._reference is None:
+            size = asked // 2 or 2
+            # on the meta device: only its shapes are of interest, not another batch's memory
+            self._reference = to_device(self._workload.make_batch(size), torch.device("meta")), size
+        return observed_batch(batch, asked, self._reference)
 
     def _count_step(self, took: bool, *, forward_calls: int, loss: torch.Tensor) -> None:
         """Count a step as executed only if model, gradients and optimizer all took part.

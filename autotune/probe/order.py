@@ -62,7 +62,9 @@ class Request:
     """One job of the guardian: a process to start and watch."""
 
     load: bool
-    """True: start a zygote and keep it. False: a probe, forked where there is a zygote."""
+    """True: start a zygote and keep it."""
+    fork: bool
+    """A probe is forked from the zygote (True) or starts a fresh interpreter (False)."""
     order: str
     """Path of the worker's order."""
     environment: dict[str, str]

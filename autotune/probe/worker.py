@@ -9,8 +9,6 @@ import os
 import random
 import sys
 import time
-import traceback
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -25,8 +23,9 @@ from autotune.probe.order import Op, Order
 from autotune.probe.wire import Channel
 from autotune.workload.load import load as load_workload
 from autotune.workload.task import Workload
+from autotune.workload.trace import user_traceback
 
-_OURS = str(Path(__file__).resolve().parents[1])
+_LONGEST_TRACEBACK = 16_000  # characters; a recursion error has thousands of frames
 
 
 def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn:
@@ -47,7 +46,13 @@ def load(order: Order, channel: Channel) -> Workload:
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error))
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is the answer, never lost
-        channel.send("answer", raised=chain(error), phase=Phase.LOAD, step=None, traceback=user_traceback(error))
+        channel.send(
+            "answer",
+            raised=chain(error),
+            phase=Phase.LOAD,
+            step=None,
+            traceback=user_traceback(error)[-_LONGEST_TRACEBACK:],
+        )
     _leave()
 
 
@@ -81,7 +86,7 @@ def work(order: Order, channel: Channel, workload: Workload, *, launcher: str) -
             raised=chain(error),
             phase=recorder.phase,
             step=recorder.step,
-            traceback=user_traceback(error),
+            traceback=user_traceback(error)[-_LONGEST_TRACEBACK:],
             memory=state,
             measurement=recorder.measurement(time.perf_counter() - started),
             launcher=launcher,
@@ -109,18 +114,6 @@ def chain(error: BaseException) -> list[dict[str, object]]:
         }
         for link in found
     ]
-
-
-def user_traceback(error: BaseException) -> str:
-    """The traceback as the user would see it without autotune: our own frames left out."""
-    summary = traceback.TracebackException.from_exception(error, capture_locals=False)
-    seen: list[traceback.TracebackException | None] = [summary]
-    for link in seen:
-        if link is None:
-            continue
-        link.stack = traceback.StackSummary.from_list([f for f in link.stack if not f.filename.startswith(_OURS)])
-        seen += [part for part in (link.__cause__, link.__context__, *(link.exceptions or [])) if part not in seen]
-    return "".join(summary.format())[-16000:]
 
 
 def _name(kind: type) -> str:

@@ -8,7 +8,7 @@ from autotune.report.words import OUTCOMES, failure_words, short_type
 from autotune.units import format_seconds
 
 SPREAD_LIMIT = 0.20
-"""Step times that differ by more than this share of their median make a throughput doubtful."""
+"""Step times whose quartiles lie farther apart than this share of their median make a throughput doubtful."""
 
 
 def advice(result: SearchResult) -> tuple[str, ...]:

@@ -145,10 +145,26 @@ def _narrow(evidence: Evidence, found: Bracket, step: int, bound: int, form: For
 
 
 def _factor(evidence: Evidence, low: int) -> int:
-    """Grow by 4 while even twice that, were all memory proportional to the batch, stays within the budget; else by 2."""
-    probe = evidence.findings[low].probe
-    peak_bytes = probe.measurement.peak_device_bytes or probe.measurement.peak_allocated_bytes
-    return 4 if peak_bytes and peak_bytes * 8 < probe.budget_bytes else 2
+    """Grow by 4 while a batch of 8 times the size is expected to stay within the budget; else by 2.
+
+    The expectation is the line through the smallest and the largest size that fitted (through the origin while there is
+    only one): what does not depend on the batch, such as weights or the process itself, must not slow the growth.
+    """
+    high = evidence.findings[low].probe
+    peak_bytes = _peak_bytes(high)
+    if not peak_bytes:
+        return 2
+    smallest = min(evidence.good)
+    fixed_bytes, per_sample_bytes = 0.0, peak_bytes / low
+    first_bytes = _peak_bytes(evidence.findings[smallest].probe)
+    if smallest < low and first_bytes:
+        per_sample_bytes = max(0.0, (peak_bytes - first_bytes) / (low - smallest))
+        fixed_bytes = peak_bytes - per_sample_bytes * low
+    return 4 if fixed_bytes + per_sample_bytes * 8 * low < high.budget_bytes else 2
+
+
+def _peak_bytes(probe: ProbeResult) -> int | None:
+    return probe.measurement.peak_device_bytes or probe.measurement.peak_allocated_bytes
 
 
 def _reason(answer: Answer, probes: int) -> str:

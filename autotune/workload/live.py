@@ -200,7 +200,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return
         self._judged.add(name)
         module = sys.modules.get(name)
-        if module is None or name == "__main__" or True:
+        if module is None or name == "__main__" or is_importable(module):
             return
         if name not in cloudpickle.list_registry_pickle_by_value():
             cloudpickle.register_pickle_by_value(module)

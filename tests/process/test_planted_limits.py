@@ -97,7 +97,7 @@ def test_c03_a_start_too_large_with_no_limit_at_all_is_nothing(search: Search) -
 
 def test_c04_when_nothing_fits_the_memory_is_split_and_a_next_step_named(search: Search) -> None:
     with pytest.raises(NothingFits) as raised:
-        search("nothing")
+        search("heavy", 100_000_000, memory_limit="512MiB")
     assert "weights" in raised.value.detail
     assert "build" in raised.value.message
     assert raised.value.hint

@@ -107,14 +107,19 @@ def test_a_class_imported_by_a_package_counts_as_its_own(tmp_path: Path) -> None
         ),
     ],
 )  # fmt: skip
-def test_what_ends_the_load_is_told_with_a_next_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str, hint: str
-) -> None:
+def test_what_ends_the_load_is_told_with_a_next_step(tmp_path: Path, text: str, message: str, hint: str) -> None:
     with pytest.raises(WorkloadError) as raised:
         load_text(tmp_path, text)
     assert message in raised.value.message
     assert hint in raised.value.hint
-    assert "model" not in sys.modules
+
+
+def test_a_file_that_failed_leaves_no_half_made_module(tmp_path: Path) -> None:
+    (tmp_path / "half_made.py").write_text("x = 1 / 0\n")
+    with process_restored():
+        with pytest.raises(WorkloadError):
+            load(Source(ref="half_made.py", directory=str(tmp_path)))
+        assert "half_made" not in sys.modules
 
 
 def test_a_missing_module_of_the_working_directory_is_explained(tmp_path: Path) -> None:

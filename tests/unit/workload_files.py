@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autotune.model import Source
 from autotune.workload.load import load
+from autotune.workload.places import is_installed
 from autotune.workload.task import Workload
 
 ASSETS = Path(__file__).parents[1] / "assets" / "workloads"
@@ -26,7 +27,7 @@ def process_restored() -> Iterator[None]:
         sys.argv = argv  # loading made a list of its own
         for name in set(sys.modules) - modules:
             file = getattr(sys.modules[name], "__file__", None)
-            if file and "site-packages" not in file and not file.startswith(sys.base_prefix):
+            if file and not is_installed(file):
                 del sys.modules[name]
 
 

@@ -1,0 +1,284 @@
+"""One search being run: what the ledger already knows, the loop, and how it ends. Owned by ``api``."""
+
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut, WorkloadError
+from autotune.model import (
+    Answer,
+    Budget,
+    Machine,
+    Plan,
+    Precision,
+    ProbeResult,
+    SearchRecord,
+    SearchResult,
+    SearchState,
+    WorkloadInfo,
+    digest,
+)
+from autotune.ports import SearchObserver, Strategy
+from autotune.tuner import tune
+from autotune.units import format_bytes
+
+if TYPE_CHECKING:
+    from autotune.probe.launcher import Launcher
+    from autotune.storage.store import Store
+
+BUDGET_DRIFT = 0.02
+"""Earlier probes count only while the budget is within this share of theirs (others' memory comes and goes)."""
+
+
+class Session:
+    """One search being run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: "Store",
+        launcher: "Launcher",
+        observer: SearchObserver,
+        workload: WorkloadInfo,
+        machine: Machine,
+        budget: Budget,
+        started: float,
+    ) -> None:
+        self._plan = plan
+        self._store = store
+        self._launcher = launcher
+        self._observer = observer
+        self._workload = workload
+        self._machine = machine
+        self._budget = budget
+        self._started = started
+        self._key = search_key(plan, workload, machine)
+
+    def run(self, *, fresh: bool) -> SearchResult:
+        """Answer from the ledger after one confirming probe, go on with an unfinished search, or search."""
+        earlier = None if fresh else self._earlier()
+        if earlier is not None and earlier.answer is not None:
+            confirmed = self._confirm(earlier, earlier.answer)
+            if confirmed is not None:
+                return confirmed
+            earlier = None
+        return self._search(earlier)
+
+    def _earlier(self) -> SearchRecord | None:
+        """The newest search of the same question whose measurements may be used."""
+        usable = {SearchState.ANSWERED, SearchState.INTERRUPTED, SearchState.RUNNING}
+        record = self._store.latest(self._key, usable)
+        if record is not None and record.based_on and record.answer is None:
+            record = self._store.get(record.based_on)  # an interrupted confirmation; its original still stands
+        if record is None:
+            return None
+        if record.state is SearchState.RUNNING and _is_alive(record.owner):
+            self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
+            return None
+        then, now = record.budget.limit_bytes, self._budget.limit_bytes
+        if abs(then - now) > BUDGET_DRIFT * then:
+            self._observer.note(
+                f"the budget changed from {format_bytes(then)} to {format_bytes(now)} since search {record.id}: searching anew"
+            )
+            return None
+        return record
+
+    def _begin(self, based_on: str | None = None) -> SearchRecord:
+        record = SearchRecord(
+            id=uuid.uuid4().hex[:12],
+            key=self._key,
+            state=SearchState.RUNNING,
+            created=datetime.now(UTC),
+            owner=_owner(os.getpid()),
+            version=version(),
+            plan=self._plan,
+            workload=self._workload,
+            machine=self._machine,
+            budget=self._budget,
+            based_on=based_on,
+        )
+        self._store.begin(record)
+        return record
+
+    def _confirm(self, earlier: SearchRecord, answer: Answer) -> SearchResult | None:
+        """One long probe at the known answer; None if it no longer holds."""
+        from autotune.search.confirm import ConfirmKnown
+
+        root = earlier.based_on or earlier.id
+        self._observer.note(f"search {root} answered this before; confirming it with one probe (--fresh searches anew)")
+        record = self._begin(based_on=root)
+        known, probes = self._loop(record, ConfirmKnown(answer), ())
+        if known is None:
+            self._finish(record, SearchState.NO_ANSWER, None, f"the answer of search {root} no longer holds")
+            self._observer.note(f"batch {answer.max_batch} is no longer safe: searching anew")
+            return None
+        return self._result(record, known, (*self._store.probes(root), *probes), new=len(probes), from_ledger=True)
+
+    def _search(self, unfinished: SearchRecord | None) -> SearchResult:
+        from autotune.search.batch import BatchFinder
+
+        history: tuple[ProbeResult, ...] = ()
+        if unfinished is None:
+            record = self._begin()
+        else:
+            record, history = unfinished, self._store.probes(unfinished.id)
+            self._store.reopen(record.id, _owner(os.getpid()))
+            self._observer.note(f"going on with search {record.id}: {len(history)} finished probes are used again")
+        finder = BatchFinder(
+            multiple_of=self._plan.multiple_of,
+            start_batch=self._plan.start_batch,
+            max_batch=self._plan.max_batch,
+            data_set_size=self._workload.data_set_size,
+            recommend=self._plan.recommend,
+        )
+        answer, probes = self._loop(record, finder, history)
+        if answer is None:
+            error = no_answer(probes, self._workload, self._plan.settings.precision)
+            self._finish(record, SearchState.NO_ANSWER, None, error.message)
+            raise error
+        return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
+
+    def _loop(
+        self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...]
+    ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
+        """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
+        try:
+            stop, probes = tune(
+                strategy,
+                self._launcher,
+                _StoreRecorder(self._store, record.id),
+                self._observer,
+                self._budget,
+                history,
+                self._out_of_time,
+            )
+        except BaseException as error:
+            self._finish(record, SearchState.INTERRUPTED, None, f"stopped by {type(error).__name__}")
+            raise
+        if stop is None:
+            self._finish(record, SearchState.INTERRUPTED, None, "the time budget ended")
+            raise TimeRanOut(
+                f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probes, before an answer",
+                hint=f"run the same command again to go on with search {record.id}, with a larger --time-budget",
+            )
+        if stop.answer is not None:
+            self._finish(record, SearchState.ANSWERED, stop.answer, stop.reason)
+        return stop.answer, probes
+
+    def _finish(self, record: SearchRecord, state: SearchState, answer: Answer | None, message: str) -> None:
+        self._store.finish(record.id, state=state, answer=answer, message=message, finished=datetime.now(UTC))
+
+    def _out_of_time(self) -> bool:
+        budget = self._plan.time_budget_s
+        return budget is not None and time.monotonic() - self._started >= budget
+
+    def _result(
+        self, record: SearchRecord, answer: Answer, probes: tuple[ProbeResult, ...], *, new: int, from_ledger: bool
+    ) -> SearchResult:
+        from autotune.report.advice import advice
+
+        result = SearchResult(
+            search_id=record.id,
+            plan=self._plan,
+            workload=self._workload,
+            machine=self._machine,
+            budget=self._budget,
+            answer=answer,
+            probes=probes,
+            new_probes=new,
+            seconds=time.monotonic() - self._started,
+            created=datetime.now(UTC),
+            from_ledger=from_ledger,
+        )
+        return replace(result, warnings=advice(result))
+
+
+class _StoreRecorder:
+    """Commits each probe to one search."""
+
+    def __init__(self, store: "Store", search_id: str) -> None:
+        self._store = store
+        self._search_id = search_id
+
+    def add(self, result: ProbeResult) -> None:
+        self._store.add_probe(self._search_id, result)
+
+
+def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: Precision) -> AutotuneError:
+    """The error for a search that ended without an answer."""
+    from autotune.report.memory_split import memory_split
+    from autotune.search.verdict import Ending, why_nothing
+
+    ending, decisive = why_nothing(probes)
+    failure = decisive.failure
+    what = failure.message if failure else decisive.outcome.value
+    where = f" in phase {failure.phase}" if failure and failure.phase else ""
+    hint = failure.hint if failure else ""
+    if ending is Ending.NOTHING_FITS:
+        split = memory_split(decisive, workload, precision=precision)
+        return NothingFits(
+            f"nothing fits: batch {decisive.batch_size} is {decisive.outcome.value.replace('_', ' ')}{where}: {what}",
+            detail=split.text,
+            hint=split.next_action,
+        )
+    detail = (failure.traceback if failure else "") or decisive.stderr_tail
+    if ending is Ending.ENVIRONMENT:
+        return EnvironmentTrouble(
+            f"every batch size fails{where}, the smallest as well: {what}", detail=detail, hint=hint
+        )
+    return WorkloadError(f"the workload fails at batch {decisive.batch_size}{where}: {what}", detail=detail, hint=hint)
+
+
+def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
+    """Equal keys ask the same question of the same workload on the same machine."""
+    settings = plan.settings
+    return digest(
+        {
+            "workload": workload.fingerprint,
+            "machine": machine.fingerprint,
+            "settings": [settings.precision, settings.allocator, settings.accumulate],
+            "memory_limit": plan.memory_limit_bytes,
+            "bounds": [plan.multiple_of, plan.start_batch, plan.max_batch],
+            "timeout": plan.timeout_s,
+            "seed": plan.seed,
+            "recommend": plan.recommend,
+        }
+    )
+
+
+def version() -> str:
+    """autotune's own version."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("autotune-torch")
+    except PackageNotFoundError:  # run from a bare checkout
+        return "0+checkout"
+
+
+def _owner(pid: int) -> str:
+    import platform
+
+    import psutil
+
+    return f"{platform.node()}:{pid}:{psutil.Process(pid).create_time():.2f}"
+
+
+def _is_alive(owner: str) -> bool:
+    """Whether the process that runs a search still does; on another host it counts as alive."""
+    import platform
+
+    import psutil
+
+    host, pid, _ = owner.rsplit(":", 2)
+    if host != platform.node():
+        return True
+    try:
+        return _owner(int(pid)) == owner
+    except psutil.Error:
+        return False
