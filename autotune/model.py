@@ -284,6 +284,8 @@ class Measurement:
     evaluated: bool = False
     build_seconds: float | None = None
     """Making the model and optimizer and placing them."""
+    loop_seconds: float | None = None
+    """Wall time of all steps, evaluation and checkpoint, batches included."""
     worker_seconds: float | None = None
     """From the start of the probe process to its answer."""
 

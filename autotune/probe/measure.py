@@ -131,6 +131,7 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size)
     asked = SHORT_STEPS if form is Form.SHORT else LONG_STEPS
     recorder.facts["steps_asked"] = asked
+    began = time.perf_counter()
     for number in range(1, SCALER_STEPS + 1):
         steps.run(number)
         if form is Form.LONG and number == asked // 2:
@@ -143,6 +144,7 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
     recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
     recorder.facts["step_seconds"] = meter.intervals()[_WARM_UP:]
+    recorder.facts["loop_seconds"] = time.perf_counter() - began
 
 
 class Steps:

@@ -104,7 +104,7 @@ def _uneven_steps(result: SearchResult) -> Iterator[str]:
 
 def _spawned(result: SearchResult) -> Iterator[str]:
     told = any("spawn" in text for text in (*result.warnings, *result.workload.notes))
-    if not told and any(p.launcher == "spawn" for p in result.probes):
+    if not told and any(p.launcher == "spawn" and p.form is Form.SHORT for p in result.probes):
         yield "probes ran in fresh interpreters (spawn) instead of forks, which costs the start of torch each time"
 
 
