@@ -33,6 +33,7 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
     from autotune.probe import worker  # brings torch
 
     workload = worker.load(Order.read(order_path), channel)
+    import_what_steps_import()
     unsafe = why_fork_is_unsafe()
     channel.send("ready", fork_safe=not unsafe, why=unsafe)
     if unsafe:
@@ -47,6 +48,20 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
         while not data.endswith(b"\n"):
             data += control.recv(1 << 16)
         _fork(json.loads(data), received[0], control, channel, workload)
+
+
+def import_what_steps_import() -> None:
+    """Bring in what PyTorch imports at the first optimizer step (some 800 modules), so that no probe pays for it again.
+
+    Measured: 1 s on the CPU build of 2.13, 4 s with 2.11 on an H200 host. One element, so no thread pool is started.
+    """
+    import torch
+
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    optimizer = torch.optim.AdamW([parameter])
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def why_fork_is_unsafe() -> str:
