@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune import api
-from autotune.model import Cause, Outcome, SearchResult
+from autotune.model import Cause, Form, Outcome, Question, Reason, SearchResult
+from autotune.probe.launcher import Launcher
 from autotune.units import parse_bytes
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -39,6 +40,22 @@ def test_tiny_gpt_is_limited_by_real_memory_and_trains_alone_at_the_answer(stora
     alone = train_alone("tiny_gpt.py", result.answer.max_batch, "512MiB")
     assert alone.returncode == 0, alone.stderr
     assert "loss after 50 steps" in alone.stdout
+
+
+def test_tiny_gpt_answer_equals_an_exhaustive_sweep_or_is_one_step_below(storage: str) -> None:
+    """Every multiple of 4 in the long form; below 4 samples the heap's luck decides (a sample is 2.3 MiB)."""
+    result = search("tiny_gpt.py", storage, memory_limit="512MiB", recommend=False, multiple_of=4)
+    answer = result.answer.max_batch
+    plan = result.plan
+    fits = []
+    with Launcher(plan.source, plan.settings, job_environment={}, timeout_s=60, seed=plan.seed) as launcher:
+        launcher.describe("cpu", 4)
+        for size in range(4, answer + 13, 4):
+            question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY)
+            if launcher.probe(question, result.budget, 0).fits:
+                fits.append(size)
+    assert fits[-1] - 4 <= answer <= fits[-1]
+    assert fits == list(range(4, fits[-1] + 1, 4)), "no holes below the limit"
 
 
 def test_convnet_is_searched_with_its_evaluation(storage: str) -> None:
