@@ -135,7 +135,7 @@ class Launcher:
     def _run(self, op: Op, *, fork: bool = True, **details: Any) -> tuple[Ended, Path, Path, str]:
         """One order through zygote or spawn: its end, its logs, and how it was started."""
         if self._guardian is None:
-            self._start_guardian()
+            self._start_guardian(str(details["device"]))
         self._number += 1
         name = str(self._number)
         request = self._request(name, op, fork=self._forks and fork, **details)
@@ -171,7 +171,7 @@ class Launcher:
             deadline_s=self._timeout_s,
         )
 
-    def _start_guardian(self) -> None:
+    def _start_guardian(self, device: str) -> None:
         """Start the guardian and, where forking may work, the zygote in it."""
         call = f"from autotune.probe.guardian import main; main({str(self._directory)!r}, {os.getpid()})"
         with (self._directory / "guardian.err").open("ab") as log:
@@ -188,7 +188,7 @@ class Launcher:
         self._reports = b""
         if not self._forks:
             return
-        request = self._request("zygote", Op.LOAD, load=True)
+        request = self._request("zygote", Op.LOAD, load=True, device=device)
         ended = self._ask(request)
         answer = read_answer(ended)
         if answer and answer.refused is not None:

@@ -3,7 +3,9 @@
 It never touches the device, runs no step, and does nothing between two forks but wait.
 """
 
+import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -11,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from autotune.probe import linux
 from autotune.probe.order import Order
@@ -20,7 +22,7 @@ from autotune.probe.wire import Channel
 if TYPE_CHECKING:
     from autotune.workload.task import Workload
 
-_CANARY_S = 10.0  # a healthy fork answers in milliseconds; a dead-locked one never does
+_CANARY_S = 30.0  # a healthy fork answers in milliseconds, with a device in a second or a few; a dead-locked one never
 
 
 def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
@@ -32,9 +34,10 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
     channel = Channel(answer_fd, token)
     from autotune.probe import worker  # brings torch
 
-    workload = worker.load(Order.read(order_path), channel)
+    order = Order.read(order_path)
+    workload = worker.load(order, channel)
     import_what_steps_import()
-    unsafe = why_fork_is_unsafe()
+    unsafe = why_fork_is_unsafe(order.device)
     channel.send("ready", fork_safe=not unsafe, why=unsafe)
     if unsafe:
         return
@@ -53,22 +56,19 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
 def import_what_steps_import() -> None:
     """Bring in what PyTorch imports at the first optimizer step (some 800 modules), so that no probe pays for it again.
 
-    Measured: 1 s on the CPU build of 2.13, 4 s with 2.11 on an H200 host. One element, so no thread pool is started.
+    Measured: 1 s on the CPU build of 2.13, 4 s with 2.11 on an H200 host. Only imported, not run: an optimizer's step
+    asks CUDA whether a graph is being captured, which starts the driver and spoils every later fork.
     """
-    import torch
-
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    optimizer = torch.optim.AdamW([parameter])
-    optimizer.step()
-    optimizer.zero_grad()
+    with contextlib.suppress(ImportError):  # a private module: without it, probes are slower to start
+        importlib.import_module("torch._dynamo")
 
 
-def why_fork_is_unsafe() -> str:
+def why_fork_is_unsafe(device: str) -> str:
     """Empty if children of this process can compute; else the reason, for the user.
 
     Python threads and an initialised device are known to break in a forked child. Native thread pools may or may not
-    (an OpenMP pool that was used hangs, OpenBLAS restarts its own), so a canary child tries a parallel computation.
+    (an OpenMP pool that was used hangs, OpenBLAS restarts its own), and a driver may have been started behind torch's
+    back: so a canary child tries a parallel computation and, unless ``device`` is the CPU, starts the device.
     """
     import torch
 
@@ -81,17 +81,30 @@ def why_fork_is_unsafe() -> str:
         return f"the file starts threads while it is imported ({', '.join(others)})"
     canary = os.fork()
     if canary == 0:
-        matrix = torch.ones(512, 512)
-        os._exit(0 if float((matrix @ matrix).sum()) > 0 else 1)
+        _sing(device)
     deadline = time.monotonic() + _CANARY_S
     while time.monotonic() < deadline:
         pid, status = os.waitpid(canary, os.WNOHANG)
         if pid:
-            return "" if status == 0 else "a forked child of it dies while computing"
+            return "" if status == 0 else "a forked child of it cannot compute or start the device"
         time.sleep(0.005)
     os.kill(canary, signal.SIGKILL)
     os.waitpid(canary, 0)
     return "a forked child of it hangs while computing (a thread pool was used while the file was imported)"
+
+
+def _sing(device: str) -> NoReturn:
+    """The canary: end with 0 only if parallel computation and the device work in this child."""
+    import torch
+
+    try:
+        matrix = torch.ones(512, 512)
+        works = float((matrix @ matrix).sum()) > 0
+        if device != "cpu" and torch.cuda.is_available():
+            torch.zeros(1, device="cuda")
+        os._exit(0 if works else 1)
+    finally:
+        os._exit(2)  # whatever was raised, only the exit code is asked for
 
 
 def _fork(wanted: dict[str, str], answer_fd: int, control: socket.socket, mine: Channel, workload: "Workload") -> None:
