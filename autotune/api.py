@@ -125,6 +125,8 @@ def _plan(
     for name, seconds in (("timeout", timeout_s), ("time-budget", time_budget_s)):
         if seconds is not None and not 0 < seconds < float("inf"):
             raise UsageError(f"{name} is {seconds:g} seconds", hint=f"give --{name} more than 0")
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"seed is {seed}", hint="give --seed a number from 0 to 4294967295, which NumPy takes as well")
     try:
         limit = parse_bytes(memory_limit) if isinstance(memory_limit, str) else memory_limit
     except ValueError as error:

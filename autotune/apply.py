@@ -42,10 +42,16 @@ class Applied:
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
         torch.autograd.backward(scaled)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the optimizer step; under fp16 the scaler may skip it."""
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Take the optimizer step; under fp16 the scaler may refuse it. Returns whether it was let through.
+
+        A refused step is told by the scale: it only ever falls when a gradient was not finite (GradScaler.update).
+        Counting calls of the optimizer would not do: fused ones are called and skip by themselves.
+        """
         if self.scaler is None:
             optimizer.step()
-        else:
-            self.scaler.step(optimizer)
-            self.scaler.update()
+            return True
+        before = self.scaler.get_scale()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return bool(self.scaler.get_scale() >= before)

@@ -12,6 +12,7 @@ from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, Time
 from autotune.model import (
     Answer,
     Budget,
+    Cause,
     Machine,
     Plan,
     Precision,
@@ -32,6 +33,22 @@ if TYPE_CHECKING:
 
 BUDGET_DRIFT = 0.02
 """Earlier probes count only while the budget is within this share of theirs (others' memory comes and goes)."""
+
+
+_running_here: set[str] = set()
+"""Searches being run by this process: its own id says nothing about an owner of the same name."""
+
+_MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.OVER_BUDGET, Cause.THRASHING})
+
+
+def still_valid(probes: Sequence[ProbeResult], limit_bytes: int) -> tuple[ProbeResult, ...]:
+    """Those of earlier probes that say the same under a budget that has changed a little."""
+    return tuple(
+        p
+        for p in probes
+        if (p.fits and (p.measurement.peak_device_bytes or 0) <= limit_bytes)
+        or (p.failure is not None and (p.failure.cause not in _MEMORY_CAUSES or p.budget_bytes >= limit_bytes))
+    )
 
 
 class Session:
@@ -76,10 +93,12 @@ class Session:
             record = self._store.get(record.based_on)  # an interrupted confirmation; its original still stands
         if record is None:
             return None
-        if record.state is SearchState.RUNNING and _is_alive(record.owner):
+        if record.state is SearchState.RUNNING and _runs_elsewhere(record):
             self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
             return None
-        then, now = record.budget.limit_bytes, self._budget.limit_bytes
+        # A confirmation is worth what the search it confirms is worth; else many small changes would add up.
+        measured = self._store.get(record.based_on) if record.based_on else record
+        then, now = measured.budget.limit_bytes, self._budget.limit_bytes
         if abs(then - now) > BUDGET_DRIFT * then:
             self._observer.note(
                 f"the budget changed from {format_bytes(then)} to {format_bytes(now)} since search {record.id}: searching anew"
@@ -122,11 +141,12 @@ class Session:
         from autotune.search.batch import BatchFinder
 
         history: tuple[ProbeResult, ...] = ()
-        if unfinished is None:
+        mine = _owner(os.getpid())
+        if unfinished is None or not self._store.reopen(unfinished.id, mine, former_owner=unfinished.owner):
             record = self._begin()
         else:
-            record, history = unfinished, self._store.probes(unfinished.id)
-            self._store.reopen(record.id, _owner(os.getpid()))
+            record = unfinished
+            history = still_valid(self._store.probes(record.id), self._budget.limit_bytes)
             self._observer.note(f"going on with search {record.id}: {len(history)} finished probes are used again")
         finder = BatchFinder(
             multiple_of=self._plan.multiple_of,
@@ -146,6 +166,7 @@ class Session:
         self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...]
     ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
         """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
+        _running_here.add(record.id)
         try:
             stop, probes = tune(
                 strategy,
@@ -159,6 +180,8 @@ class Session:
         except BaseException as error:
             self._finish(record, SearchState.INTERRUPTED, None, f"stopped by {type(error).__name__}")
             raise
+        finally:
+            _running_here.discard(record.id)
         if stop is None:
             self._finish(record, SearchState.INTERRUPTED, None, "the time budget ended")
             raise TimeRanOut(
@@ -269,16 +292,18 @@ def _owner(pid: int) -> str:
     return f"{platform.node()}:{pid}:{psutil.Process(pid).create_time():.2f}"
 
 
-def _is_alive(owner: str) -> bool:
-    """Whether the process that runs a search still does; on another host it counts as alive."""
+def _runs_elsewhere(record: SearchRecord) -> bool:
+    """Whether another process, or another thread of this one, is at this search; on another host it counts as running."""
     import platform
 
     import psutil
 
-    host, pid, _ = owner.rsplit(":", 2)
+    host, pid, _ = record.owner.rsplit(":", 2)
     if host != platform.node():
         return True
+    if int(pid) == os.getpid():
+        return record.id in _running_here
     try:
-        return _owner(int(pid)) == owner
+        return _owner(int(pid)) == record.owner
     except psutil.Error:
         return False

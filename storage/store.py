@@ -74,8 +74,11 @@ class Store:
                 raise StoreError(f"ledger {self._address.label} already has a search {record.id!r}", hint=_LIST)
             session.add(search_to_row(record))
 
-    def reopen(self, search_id: str, owner: str) -> None:
+    def reopen(self, search_id: str, owner: str, *, former_owner: str) -> bool:
         """Let ``owner`` continue a search that was interrupted, or whose process died.
+
+        Returns:
+            False if somebody other than ``former_owner`` has taken it meanwhile; then nothing is changed.
 
         Raises:
             StoreError: there is no such search, or its end is final.
@@ -84,10 +87,13 @@ class Store:
             row = self._locked(session, search_id)
             if row.state in (SearchState.ANSWERED, SearchState.NO_ANSWER):
                 raise StoreError(f"search {search_id} cannot go on: it ended as {row.state!r}", hint=_LIST)
+            if row.owner != clean(former_owner):
+                return False
             row.state = SearchState.RUNNING.value
             row.owner = clean(owner)
             row.finished = None
             row.message = ""
+            return True
 
     def add_probe(self, search_id: str, result: ProbeResult) -> None:
         """Append a finished probe to a search.

@@ -1,6 +1,6 @@
 """How many bytes the job may use, and why. Pure, but for reading the host's limits."""
 
-from autotune.errors import UsageError
+from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Budget, Machine
 from autotune.probe.host import HostLimit
 from autotune.units import MIB, format_bytes
@@ -24,6 +24,7 @@ def make_budget(
 
     Raises:
         UsageError: the limit is more than the device has.
+        EnvironmentTrouble: the limit is more than others leave.
     """
     capacity = machine.capacity_bytes if machine.device != "cpu" else min(machine.capacity_bytes, host.total_bytes)
     if memory_limit_bytes is not None:
@@ -33,11 +34,18 @@ def make_budget(
                 f" ({format_bytes(capacity)})",
                 hint="give a smaller limit, or none to use what is there",
             )
+        others = others_bytes or 0
+        if memory_limit_bytes > capacity - others:
+            raise EnvironmentTrouble(
+                f"--memory-limit {format_bytes(memory_limit_bytes)} cannot be had: other processes hold"
+                f" {format_bytes(others)} of the {format_bytes(capacity)} of {machine.device_name}",
+                hint="wait for them, choose another --device, or give a smaller limit",
+            )
         return Budget(
             limit_bytes=memory_limit_bytes,
             source="--memory-limit",
             capacity_bytes=capacity,
-            others_bytes=others_bytes or 0,
+            others_bytes=others,
             headroom_bytes=0,
         )
     headroom = max(HEADROOM_LEAST_BYTES, int(HEADROOM_SHARE * capacity))

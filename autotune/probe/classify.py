@@ -44,14 +44,15 @@ def classify(evidence: Evidence) -> tuple[Outcome, Failure]:
     Soft failures (thrashing, growth, non-finite loss, missing steps) are none of its business.
     """
     chain = unwrap(evidence.raised)
-    if chain and not (evidence.timed_out and _ended_by_deadline(chain)):
+    # A deadline makes processes raise all sorts of things (a handler of SIGTERM, a data loader that lost its workers);
+    # only memory and a lost context, which come from before, say more than the deadline itself.
+    if chain and not (evidence.timed_out and not _memory_or_poison(chain)):
         return _judge_exceptions(chain, evidence)
     return _judge_process(evidence)
 
 
 # --- exceptions -------------------------------------------------------------------------------------------------------
 
-_INTERRUPTS = frozenset({"KeyboardInterrupt", "SystemExit"})
 _SIZED = frozenset({Kind.DEVICE, Kind.RUNTIME_CALL, Kind.HOST})
 """Kinds whose text may name the allocation that failed."""
 _MEMORY_OR_POISON = frozenset({Kind.POISON, Kind.SHARED, Kind.HOST, Kind.LOADER_KILLED, Kind.DEVICE, Kind.RUNTIME_CALL})
@@ -67,9 +68,10 @@ def _judge_exceptions(chain: tuple[Raised, ...], evidence: Evidence) -> tuple[Ou
     return _rule(raised, signature, evidence)
 
 
-def _ended_by_deadline(chain: tuple[Raised, ...]) -> bool:
-    """Tell whether this is how a process feels the end of its whole group: interrupted, its data loader gone."""
-    return bool(class_names(chain[0]) & _INTERRUPTS) or any("dataloader worker" in r.text.lower() for r in chain)
+def _memory_or_poison(chain: tuple[Raised, ...]) -> bool:
+    """Tell whether an exhausted memory or a lost context is among these, the loss of loader workers left out."""
+    kinds = {signature.kind for raised in chain if (signature := _recognise(raised)) is not None}
+    return bool(kinds & (_MEMORY_OR_POISON - {Kind.LOADER_KILLED}))
 
 
 def _weight(kind: Kind) -> int:

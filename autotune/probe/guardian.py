@@ -8,9 +8,11 @@ When the tool ends, in whatever way, standard input ends here; then everything b
 It imports neither torch nor the user's file, so nothing of the user's can stop it. One job at a time.
 """
 
+import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +31,12 @@ TERM_GRACE_S = 2.0
 """Between TERM and KILL of a process group that passed its deadline."""
 EXIT_GRACE_S = 2.0
 """For a process that has given its last message to be gone."""
+KILL_GRACE_S = 2.0
+"""For a killed process to be reapable; one that something traces or holds is given up after it."""
+LOG_LIMIT_BYTES = 64 << 20
+"""A log that grows beyond this is started again: only its tail is kept anyway."""
+QUIT = b"quit\n"
+"""What the tool sends when it is done; end-of-file alone would be missed while some fork of the tool holds the pipe."""
 _TICK_S = 0.2  # how often a lost parent is looked for beside end-of-file
 
 
@@ -48,6 +56,7 @@ class Job:
     decoder: Decoder
     last_kinds: tuple[str, ...]
     """The job's answer is complete with any of these messages."""
+    logs: tuple[str, ...] = ()
     marks: Message | None = None
     """Latest progress mark."""
     answer: Message | None = None
@@ -62,9 +71,11 @@ class Job:
 class Guardian:
     """Serves the tool's requests until the tool is gone."""
 
-    def __init__(self, directory: Path, tool: int) -> None:
-        self._directory = directory
+    def __init__(self, tool: int, report: int) -> None:
         self._tool = tool
+        self._report = report
+        self._spared: set[int] = set()
+        """Processes the user's file started while it was imported; they live as long as the zygote."""
         self._zygote: Job | None = None
         self._control: socket.socket | None = None
         self._input = b""
@@ -86,7 +97,7 @@ class Guardian:
             else:
                 job = self._spawn(request, "autotune.probe.worker", ("answer",), None)
                 self._watch(job, request.deadline_s)
-            _reply(
+            self._reply(
                 {
                     "pid": job.pid,
                     "answer": job.answer,
@@ -109,6 +120,7 @@ class Guardian:
         self._watch(job, request.deadline_s, keep=True)
         if job.status is None and job.answer is not None and job.answer.get("fork_safe") is True:
             self._zygote, self._control = job, mine
+            self._spared = {child.pid for child in psutil.Process().children() if child.pid != job.pid}
             return job
         mine.close()
         if job.status is None:
@@ -116,7 +128,7 @@ class Guardian:
         return job
 
     def _spawn(self, request: Request, module: str, last: tuple[str, ...], control: socket.socket | None) -> Job:
-        """A fresh interpreter in its own session, answer pipe and control socket passed by descriptor."""
+        """A fresh interpreter in its own process group, answer pipe and control socket passed by descriptor."""
         reading, writing = os.pipe()
         token = new_token()
         fds = [writing] if control is None else [writing, control.fileno()]
@@ -129,11 +141,12 @@ class Guardian:
                 stderr=err,
                 env=request.environment,
                 pass_fds=fds,
-                start_new_session=True,
+                process_group=0,
             )
         child.returncode = 0  # reaped here by os.waitpid, not by subprocess
         os.close(writing)
-        return Job(pid=child.pid, group=child.pid, pipe=reading, decoder=Decoder(token), last_kinds=last)
+        logs = (request.stdout, request.stderr)
+        return Job(child.pid, child.pid, reading, Decoder(token), last, logs)
 
     def _fork(self, request: Request) -> Job:
         """Have the zygote fork; the child becomes a child of this process."""
@@ -144,45 +157,49 @@ class Guardian:
             wanted = {"order": request.order, "stdout": request.stdout, "stderr": request.stderr}
             line = json.dumps({**wanted, "token": token, "guardian": os.getpid()}).encode() + b"\n"
             socket.send_fds(self._control, [line], [writing])
-            reply = json.loads(_line(self._control))
-        except (OSError, ValueError):  # the zygote is dead: its orphan, if any, has the answer pipe and nothing else
+            reply = json.loads(self._line(self._control, request.deadline_s))
+        except (OSError, ValueError):  # the zygote is dead or hangs: whatever it forked is killed with it
             os.close(reading)
             self._control.close()
             self._control = None
-            self._end(self._zygote)
-            job, self._zygote = self._zygote, None
+            job, self._zygote, self._spared = self._zygote, None, set()
             job.answer = None
+            self._end(job)
             return job
         finally:
             os.close(writing)
-        job = Job(pid=reply["pid"], group=reply["group"], pipe=reading, decoder=Decoder(token), last_kinds=("answer",))
+        logs = (request.stdout, request.stderr)
+        job = Job(reply["pid"], reply["group"], reading, Decoder(token), ("answer",), logs)
         self._watch(job, request.deadline_s)
         return job
 
     def _watch(self, job: Job, deadline_s: float, *, keep: bool = False) -> None:
         """Read a job's messages until it has ended, whatever that takes. ``keep``: return once it has answered."""
         deadline = time.monotonic() + deadline_s
+        killed_at: float | None = None
         kill_at: float | None = None
-        exit_by: float | None = None
         while job.status is None:
             self._read(job, _TICK_S if job.answer is None else 0.01)
             self._look_for_tool()
+            _shorten(job.logs)
             job.status = _reap(job.pid)
             now = time.monotonic()
-            if job.answer is not None:
-                if keep and job.answer["kind"] == "ready":
-                    return
-                exit_by = exit_by or now + EXIT_GRACE_S
-                if now >= exit_by:
-                    _signal_group(job, signal.SIGKILL)
-            elif kill_at is not None and now >= kill_at:
-                _signal_group(job, signal.SIGKILL)
-                if job.status is None and not psutil.pid_exists(job.pid):
-                    job.status = 0  # gone without a status for us: reported as a process that gave no answer
+            if job.status is not None:
+                break
+            if killed_at is not None:
+                if now >= killed_at + KILL_GRACE_S:
+                    break  # traced or stuck in the kernel: _end() deals with what holds it
+            elif job.answer is not None and keep and job.answer["kind"] == "ready":
+                return
+            elif job.answer is not None:
+                kill_at = kill_at or now + EXIT_GRACE_S
             elif kill_at is None and now >= deadline:
                 job.timed_out = True
-                _signal_group(job, signal.SIGTERM)
+                _signal_job(job, signal.SIGTERM)
                 kill_at = now + TERM_GRACE_S
+            if killed_at is None and kill_at is not None and now >= kill_at:
+                _signal_job(job, signal.SIGKILL)
+                killed_at = now
         self._end(job)
 
     def _read(self, job: Job, wait_s: float) -> None:
@@ -193,44 +210,59 @@ class Guardian:
         data = os.read(job.pipe, 1 << 16)
         if not data:  # closed by the job: nothing more will come, so do not spin on it
             time.sleep(0.005)
-        for message in job.decoder.feed(data):
-            if message["kind"] in job.last_kinds:
-                job.answer = message
-            else:
-                job.marks = message
+        self._take(job, data)
 
     def _end(self, job: Job) -> None:
         """Kill what is left of a job's tree, reap it, take the last messages."""
-        _signal_group(job, signal.SIGKILL)
-        if job.status is None:
-            job.status = os.waitpid(job.pid, 0)[1]
+        _signal_job(job, signal.SIGKILL)
         job.leftovers = self._kill_strays()
+        if job.status is None:
+            job.status = _reap(job.pid) or 0  # 0: given up, reported as a process without an answer
         os.set_blocking(job.pipe, False)
-        try:
+        with contextlib.suppress(BlockingIOError):  # a stray holds the writing end; nothing more was said
             while data := os.read(job.pipe, 1 << 16):
-                for message in job.decoder.feed(data):
-                    if message["kind"] in job.last_kinds:
-                        job.answer = job.answer or message
-                    else:
-                        job.marks = message
-        except BlockingIOError:  # a stray outside this tree holds the writing end; nothing more was said
-            pass
+                self._take(job, data)
         os.close(job.pipe)
 
+    def _take(self, job: Job, data: bytes) -> None:
+        for message in job.decoder.feed(data):
+            if message["kind"] in job.last_kinds:
+                job.answer = job.answer or message
+            else:
+                job.marks = message
+
     def _kill_strays(self) -> int:
-        """Kill and reap every descendant that is not the zygote or below it; return how many there were."""
-        killed = 0
-        for _ in range(100):  # a fork bomb may add some while we kill; it must end some time
-            strays = [
-                child for child in psutil.Process().children() if self._zygote is None or child.pid != self._zygote.pid
-            ]
+        """Kill every descendant outside the zygote's tree, then reap what can be; return how many there were.
+
+        All are killed before any is waited for: one may trace another, and a chain of forks only dies when it is
+        overtaken.
+        """
+        killed: set[int] = set()
+        deadline = time.monotonic() + KILL_GRACE_S
+        while time.monotonic() < deadline:
+            strays = self._strays()
+            fresh = {stray.pid for stray in strays} - killed
+            for stray in strays:
+                _kill(stray.pid)
+            killed |= fresh
+            for stray in strays:
+                _reap(stray.pid)
             if not strays:
                 break
-            for stray in strays:
-                for process in [stray, *_descendants(stray)]:
-                    killed += _kill(process.pid)
-                _reap(stray.pid, block=True)
-        return killed
+            if not fresh:
+                time.sleep(0.005)
+        return len(killed)
+
+    def _strays(self) -> list[psutil.Process]:
+        keep = set(self._spared) | ({self._zygote.pid} if self._zygote else set())
+        strays = []
+        for child in psutil.Process().children():
+            if child.pid in keep:
+                continue
+            with contextlib.suppress(psutil.NoSuchProcess):
+                strays += child.children(recursive=True)
+            strays.append(child)
+        return strays
 
     def _look_for_tool(self) -> None:
         """Take pending input.
@@ -246,6 +278,8 @@ class Guardian:
             if not data:
                 raise ToolIsGone
             self._input += data
+            if self._input.endswith(QUIT):
+                raise ToolIsGone
 
     def _next_request(self) -> Request:
         while b"\n" not in self._input:
@@ -256,9 +290,32 @@ class Guardian:
         line, self._input = self._input.split(b"\n", 1)
         return Request.decode(line)
 
+    def _line(self, connection: socket.socket, deadline_s: float) -> bytes:
+        """One line from the zygote.
+
+        Raises:
+            ConnectionError: it closed the connection, or did not answer in time.
+            ToolIsGone: the tool ended meanwhile.
+        """
+        data, deadline = b"", time.monotonic() + deadline_s
+        while not data.endswith(b"\n"):
+            if time.monotonic() > deadline:
+                raise ConnectionError("the zygote does not answer")
+            self._look_for_tool()
+            ready, _, _ = select.select([connection.fileno(), 0], [], [], _TICK_S)
+            if connection.fileno() in ready:
+                part = connection.recv(1 << 12)
+                if not part:
+                    raise ConnectionError("the zygote closed its control socket")
+                data += part
+        return data
+
+    def _reply(self, message: Message) -> None:
+        os.write(self._report, json.dumps(message).encode() + b"\n")
+
     def kill_everything(self) -> None:
         """Kill and reap every descendant."""
-        self._zygote = None
+        self._zygote, self._spared = None, set()
         self._kill_strays()
 
 
@@ -271,34 +328,33 @@ def interpreter(call: str) -> list[str]:
     return [sys.executable, "-P", "-c", f"import sys; sys.path.append({root!r}); {call}"]
 
 
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _kill(pid: int) -> int:
-    try:
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; or set-user-id, and not ours to kill
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return 0
-    return 1
 
 
-def _signal_group(job: Job, number: signal.Signals) -> None:
-    try:
+def _signal_job(job: Job, number: signal.Signals) -> None:
+    """Signal the group a job started in, and the job itself, which may have left that group."""
+    # ESRCH: nobody is left in the group; EPERM: what macOS says of a group of zombies
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(job.group, number)
-    except ProcessLookupError:  # the whole group has ended already
-        pass
-    except PermissionError:  # macOS says this for a group of zombies
-        pass
+    if job.status is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(job.pid, number)
 
 
-def _reap(pid: int, *, block: bool = False) -> int | None:
+def _shorten(logs: tuple[str, ...]) -> None:
+    """Keep a flood of output from filling the disk; files are open for appending, so writing goes on at the start."""
+    for log in logs:
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(log).st_size > LOG_LIMIT_BYTES:
+                os.truncate(log, 0)
+
+
+def _reap(pid: int) -> int | None:
     """Wait status of a child, None while it lives."""
     try:
-        found, status = os.waitpid(pid, 0 if block else os.WNOHANG)
+        found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:  # not (yet) ours: a forked probe is handed over a moment after it is announced
         return None
     return status if found else None
@@ -319,34 +375,24 @@ def _signal(status: int) -> int | None:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
 
 
-def _line(connection: socket.socket) -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        part = connection.recv(1 << 12)
-        if not part:
-            raise ConnectionError("the zygote closed its control socket")
-        data += part
-    return data
-
-
-def _reply(message: Message) -> None:
-    os.write(1, json.dumps(message).encode() + b"\n")
-
-
-def main(directory: str, tool: int) -> None:
+def main(directory: str, tool: int, report: int) -> None:
     """Entry point of the guardian process.
 
     Args:
-        directory: working files of this search.
+        directory: working files of this search, removed at the end (the tool may not live to do it).
         tool: process id of the tool, whose end is this process's end.
+        report: descriptor to report on; not standard output, where a ``sitecustomize`` may print.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the tool decides; its end reaches us as end-of-file
+        # The tool decides; its end reaches us as end-of-file. A handler, and not SIG_IGN, which children would inherit.
+        signal.signal(number, lambda *_: None)
+    os.set_inheritable(report, False)
     linux.become_subreaper()
-    guardian = Guardian(Path(directory), tool)
+    guardian = Guardian(tool, report)
     try:
         guardian.serve()
     except (ToolIsGone, BrokenPipeError):
         pass
     finally:
         guardian.kill_everything()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,18 +1,17 @@
 """Was a probe that ran to its end also safe? Pure: a measurement in, a failure or None out. DESIGN: what "safe" means."""
 
-from itertools import pairwise
-
 from autotune.model import Cause, Failure, Form, Measurement, Outcome, Phase
-from autotune.units import format_bytes
+from autotune.units import KIB, MIB, format_bytes
 
 STEADY_STEPS = 2
-"""Allocator retries in each of the last two steps are thrashing; earlier ones are warm-up."""
-GROWTH_STEPS = 4
-"""Memory that rose in each of the last four steps is a leak; Adam and library warm-up end before that."""
-GROWTH_EVENNESS = 2.0
-"""... by about the same amount (largest at most twice the smallest): lengths that vary also rise four times by chance."""
-GROWTH_SHARE_CPU = 0.0005
-"""On the CPU, where pages are counted and not tensors: at least this share of the peak (512 MiB: 256 KiB) a step."""
+"""Allocator retries in either of the last two steps are thrashing; a probe goes on for a while until they settle."""
+GROWTH_WINDOW = 3
+"""Memory is compared between the first and the last three steps after warm-up (the first step)."""
+GROWTH_LEAST_BYTES = 64 * KIB
+"""CUDA, where tensors are counted: a rise below this between the windows is rounding, not a leak worth the name."""
+GROWTH_LEAST_CPU_BYTES = MIB
+GROWTH_SHARE_CPU = 0.002
+"""On the CPU, where pages are counted: at least 1 MiB and this share of the peak."""
 
 
 def judge(
@@ -84,11 +83,12 @@ def _not_finite(measurement: Measurement) -> tuple[Outcome, Failure] | None:
 
 def _thrashes(measurement: Measurement) -> tuple[Outcome, Failure] | None:
     last = measurement.retries_per_step[-STEADY_STEPS:]
-    if len(last) < STEADY_STEPS or not all(last):
+    if not any(last):
         return None
     return Outcome.UNSAFE, Failure(
         cause=Cause.THRASHING,
-        message=f"the allocator emptied its cache and retried in each of the last {STEADY_STEPS} steps ({sum(last)} times)",
+        message=f"the allocator still emptied its cache and retried in the last {len(last)} of"
+        f" {len(measurement.retries_per_step)} steps ({sum(last)} times)",
         hint="every retry slows the step and is the step before out-of-memory; a smaller batch does not retry",
     )
 
@@ -105,15 +105,23 @@ def _over_budget(measurement: Measurement, budget_bytes: int) -> tuple[Outcome, 
 
 
 def _grows(measurement: Measurement, device: str) -> tuple[Outcome, Failure] | None:
-    held = measurement.allocated_after_step[-GROWTH_STEPS - 1 :]
-    if len(held) <= GROWTH_STEPS:
+    """A leak raises all of the last steps above all of the first, and goes on rising in the last ones.
+
+    The second condition lets a single jump pass, such as what an evaluation leaves in caches.
+    """
+    held = measurement.allocated_after_step[1:]
+    if len(held) < 2 * GROWTH_WINDOW + 1:
         return None
-    rises = [after - before for before, after in pairwise(held)]
-    least = GROWTH_SHARE_CPU * (measurement.peak_allocated_bytes or 0) if device == "cpu" else 0
-    if min(rises) <= least or max(rises) > GROWTH_EVENNESS * min(rises):
+    least = GROWTH_LEAST_BYTES
+    if device == "cpu":
+        least = max(GROWTH_LEAST_CPU_BYTES, int(GROWTH_SHARE_CPU * (measurement.peak_allocated_bytes or 0)))
+    rise = min(held[-GROWTH_WINDOW:]) - max(held[:GROWTH_WINDOW])
+    still = held[-1] - held[-GROWTH_WINDOW - 1]
+    if rise < least or still < least / 2:
         return None
+    per_step = (held[-1] - held[0]) // (len(held) - 1)
     return Outcome.UNSAFE, Failure(
         cause=Cause.GROWTH,
-        message=f"memory grows by {format_bytes(sum(rises) // len(rises))} a step after warm-up",
+        message=f"memory grows by {format_bytes(per_step)} a step after warm-up",
         hint="something keeps every step alive, often a list of losses without .detach() or .item()",
     )

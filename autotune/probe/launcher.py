@@ -4,8 +4,9 @@ One launcher serves one workload. Probes are forked from a zygote where that is 
 the same. Closing it (or dying) ends every process below.
 """
 
+import contextlib
 import os
-import select
+import selectors
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import psutil
 
 from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, WorkloadError
 from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Settings, Source, WorkloadInfo
@@ -30,12 +33,14 @@ from autotune.probe.answers import (
     tail,
 )
 from autotune.probe.classify import classify
-from autotune.probe.guardian import EXIT_GRACE_S, TERM_GRACE_S, interpreter
+from autotune.probe.guardian import EXIT_GRACE_S, QUIT, TERM_GRACE_S, interpreter
 from autotune.probe.order import Op, Order, Request
 from autotune.workload.source import INSIDE_VARIABLE
 
 _SLACK_S = 15.0
 """Beyond deadline and graces before the guardian itself counts as hung."""
+_STOP_S = 10.0
+"""For the guardian to kill and reap everything."""
 
 
 class Launcher:
@@ -66,8 +71,11 @@ class Launcher:
         self._timeout_s = timeout_s
         self._seed = seed
         self._say = say
-        self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
+        # The pickle of live objects lies in the working directory, so that the guardian removes it, too, at the end.
+        pickled = Path(source.pickle_path).parent if source.pickle_path else None
+        self._directory = pickled or Path(tempfile.mkdtemp(prefix="autotune-"))
         self._guardian: subprocess.Popen[bytes] | None = None
+        self._report = -1
         self._reports = b""
         self._number = 0
         self._forks = linux.IS_LINUX
@@ -156,7 +164,7 @@ class Launcher:
         environment = {
             **os.environ,
             **self._job_environment,
-            INSIDE_VARIABLE: "1",
+            INSIDE_VARIABLE: str(self._directory),
             # without it a mere torch.cuda.is_available() in the user's file spoils later forks (PyTorch documentation)
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "PYTHONUNBUFFERED": "1",
@@ -173,19 +181,24 @@ class Launcher:
 
     def _start_guardian(self, device: str) -> None:
         """Start the guardian and, where forking may work, the zygote in it."""
-        call = f"from autotune.probe.guardian import main; main({str(self._directory)!r}, {os.getpid()})"
+        reading, writing = os.pipe()
+        call = f"from autotune.probe.guardian import main; main({str(self._directory)!r}, {os.getpid()}, {writing})"
         with (self._directory / "guardian.err").open("ab") as log:
             try:
                 self._guardian = subprocess.Popen(
                     interpreter(call),
                     stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
+                    stdout=log,
                     stderr=log,
+                    pass_fds=[writing],
                     start_new_session=True,
                 )
             except OSError as error:
+                os.close(reading)
                 raise EnvironmentTrouble(f"a probe process cannot be started: {error}") from error
-        self._reports = b""
+            finally:
+                os.close(writing)
+        self._report, self._reports = reading, b""
         if not self._forks:
             return
         request = self._request("zygote", Op.LOAD, load=True, device=device)
@@ -225,21 +238,22 @@ class Launcher:
             EnvironmentTrouble: the guardian died or hangs.
         """
         guardian = self._guardian
-        assert guardian is not None and guardian.stdin is not None and guardian.stdout is not None
+        assert guardian is not None and guardian.stdin is not None
         try:
             guardian.stdin.write(request.encode())
             guardian.stdin.flush()
         except BrokenPipeError as error:
             raise self._guardian_trouble("is gone") from error
         deadline = time.monotonic() + self._timeout_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
-        while b"\n" not in self._reports:
-            ready, _, _ = select.select([guardian.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise self._guardian_trouble("does not answer")
-            data = os.read(guardian.stdout.fileno(), 1 << 16)
-            if not data:
-                raise self._guardian_trouble("died")
-            self._reports += data
+        with selectors.DefaultSelector() as waiting:  # select() itself fails above descriptor 1023
+            waiting.register(self._report, selectors.EVENT_READ)
+            while b"\n" not in self._reports:
+                if not waiting.select(max(0.0, deadline - time.monotonic())):
+                    raise self._guardian_trouble("does not answer")
+                data = os.read(self._report, 1 << 16)
+                if not data:
+                    raise self._guardian_trouble("died")
+                self._reports += data
         line, self._reports = self._reports.split(b"\n", 1)
         return read_ended(line)
 
@@ -253,14 +267,28 @@ class Launcher:
         )
 
     def _stop_guardian(self) -> None:
-        """Close the guardian's input, which makes it kill everything, and wait for its end."""
+        """Tell the guardian to kill everything and end; make sure of both."""
         guardian, self._guardian = self._guardian, None
-        if guardian is None or guardian.stdin is None or guardian.stdout is None:
+        if guardian is None or guardian.stdin is None:
             return
-        guardian.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            guardian.stdin.write(QUIT)
+            guardian.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            guardian.stdin.close()
         try:
-            guardian.wait(timeout=10)
+            guardian.wait(timeout=_STOP_S)
         except subprocess.TimeoutExpired:
-            guardian.kill()  # its children die with it (parent-death signal)
+            guardian.kill()
             guardian.wait()
-        guardian.stdout.close()
+        os.close(self._report)
+        if guardian.returncode != 0:
+            kill_marked(str(self._directory))
+
+
+def kill_marked(mark: str) -> None:
+    """Kill every process that carries this mark in its environment: what a guardian that was killed left behind."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(INSIDE_VARIABLE) == mark:
+                process.kill()

@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from autotune.apply import Applied
 from autotune.model import Composition, Form, Measurement, Phase, PhaseMemory
+from autotune.probe.judge import STEADY_STEPS
 from autotune.probe.meter import CudaMeter, Meter, Peak
 from autotune.probe.order import Order
 from autotune.probe.wire import Channel
@@ -47,6 +48,9 @@ class Recorder:
         """Made once on the device, so that keeping losses does not look like a leak."""
         self.retries: list[int] = []
         self.allocated_after: list[int] = []
+        """Less the batch itself, whose size may vary from step to step."""
+        self.timed: list[bool] = []
+        """For each step whether it counts: a skipped one is faster than training is."""
         self.executed = 0
         self.skipped = 0
         self._channel = channel
@@ -134,7 +138,7 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     began = time.perf_counter()
     for number in range(1, SCALER_STEPS + 1):
         steps.run(number)
-        if form is Form.LONG and number == asked // 2:
+        if form is Form.LONG and recorder.executed >= asked // 2 and not steps.paused:
             steps.pause()
         if steps.enough(asked, number):
             break
@@ -143,8 +147,14 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     recorder.read_device()
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
     recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
-    recorder.facts["step_seconds"] = meter.intervals()[_WARM_UP:]
+    recorder.facts["step_seconds"] = _step_seconds(meter.intervals(), recorder.timed, order.settings.accumulate + 1)
     recorder.facts["loop_seconds"] = time.perf_counter() - began
+
+
+def _step_seconds(intervals: list[float], counts: list[bool], parts: int) -> list[float]:
+    """Seconds of each counted step after the first; a step has ``parts`` intervals (micro-batches and optimizer)."""
+    seconds = [sum(intervals[i : i + parts]) for i in range(0, len(intervals), parts)]
+    return [s for s, counted in list(zip(seconds, counts, strict=True))[_WARM_UP:] if counted]
 
 
 class Steps:
@@ -166,8 +176,11 @@ class Steps:
         self._recorder = recorder
         self._batch_size = batch_size
         self._batch: object = None
+        self._batch_on_device = 0
         self._reference: tuple[object, int] | None = None
         self._loss: torch.Tensor | None = None
+        self.paused = False
+        """Whether evaluation and checkpoint are behind us."""
         self._calls = 0
         self._calls_in_first: int | None = None
         self._taken = 0
@@ -182,30 +195,33 @@ class Steps:
         self._taken += 1
 
     def run(self, number: int) -> None:
-        """One optimizer step with all its micro-batches."""
+        """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead."""
         recorder, applied = self._recorder, self._applied
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
-        micro_batches = applied.settings.accumulate
-        for micro in range(micro_batches):
+        total = None
+        for micro in range(applied.settings.accumulate):
             self.next_batch(number)
+            recorder.meter.tick()
             if micro == 0:
                 self._optimizer.zero_grad(set_to_none=True)
-                recorder.meter.tick()
             with recorder.during(Phase.FORWARD, number), applied.autocast():
                 self._loss = self._workload.loss(self._model, self._batch)
             with recorder.during(Phase.BACKWARD, number):
                 applied.backward(self._loss)
+            recorder.meter.tick()
+            total = self._loss.detach() if total is None else total + self._loss.detach()
         if number == 1:
             grads = [p.grad for p in self._model.parameters() if p.grad is not None]
             recorder.composition["gradients_bytes"] = _storage_bytes(grads)
+        recorder.meter.tick()
         with recorder.during(Phase.OPTIMIZER, number):
-            applied.step(self._optimizer)
-            recorder.meter.tick()
-        assert self._loss is not None
-        took = self._taken > taken
-        self._count_step(took, forward_calls=self._calls - calls, loss=self._loss.detach())
+            took = applied.step(self._optimizer) and self._taken > taken
+        recorder.meter.tick()
+        assert total is not None
+        self._count_step(took, forward_calls=self._calls - calls, loss=total / applied.settings.accumulate)
+        del total
         recorder.retries.append(recorder.meter.retries() - retries)
-        recorder.allocated_after.append(recorder.meter.allocated())
+        recorder.allocated_after.append(recorder.meter.allocated() - self._batch_on_device)
         if took:
             state = [t for s in self._optimizer.state.values() for t in tensors(s)]
             recorder.composition["optimizer_bytes"] = _storage_bytes(state)
@@ -219,6 +235,7 @@ class Steps:
             self._recorder.facts["observed_batch"] = self._observed(batch)
             self._recorder.composition["batch_bytes"] = batch_bytes(batch)
             self._batch = to_device(batch, self._applied.device)
+            self._batch_on_device = _storage_bytes(tensors(self._batch))
 
     def _observed(self, batch: object) -> int | None:
         """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size."""
@@ -241,9 +258,11 @@ class Steps:
             self._calls_in_first = forward_calls
         went_forward = forward_calls > 0 or self._calls_in_first == 0
         has_gradients = any(p.grad is not None for p in self._model.parameters())
+        real = took and went_forward and has_gradients
+        self._recorder.timed.append(real)
         if not took:
             self._recorder.skipped += 1
-        elif went_forward and has_gradients:
+        elif real:
             if self._recorder.losses is None:
                 self._recorder.losses = torch.zeros(SCALER_STEPS, device=loss.device)
             self._recorder.losses[self._recorder.executed] = loss
@@ -256,11 +275,12 @@ class Steps:
             return False
         if recorder.skipped and recorder.executed < asked:
             return number >= SCALER_STEPS
-        unsettled = any(recorder.retries[-2:])
+        unsettled = any(recorder.retries[-STEADY_STEPS:])
         return not unsettled or number >= SETTLE_STEPS
 
     def pause(self) -> None:
-        """What real training does between steps: evaluation and a checkpoint."""
+        """What real training does between steps: evaluation and a checkpoint, once optimizer state is resident."""
+        self.paused = True
         self.evaluate()
         with self._recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
             torch.save({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}, nowhere)

@@ -182,6 +182,7 @@ class CpuMeter:
     def __init__(self) -> None:
         self._ticks: list[float] = []
         self._hard_limit: int | None = None
+        self._files_at_begin = 0
         self.cap_bytes: int | None = None
         self.others_bytes: int | None = None
 
@@ -204,11 +205,21 @@ class CpuMeter:
     def begin(self) -> None:
         with contextlib.suppress(OSError):  # some sandboxes lack it; then peaks are those of the whole process so far
             _CLEAR_REFS.write_text("5")
+        self._files_at_begin = _status().get("RssFile", 0)
 
     def end(self) -> Peak:
-        """Peak resident memory of *this* process (VmHWM; ``ru_maxrss`` would start at the parent's) minus file pages."""
+        """Peak of this process's own memory in the phase, plus what its children (loader workers) hold at its end.
+
+        VmHWM, since ``ru_maxrss`` of a forked child starts at its parent's. File pages are taken off as far as they
+        were there all the time; those that came and went (a mapped checkpoint) cannot be told from the rest, but
+        private memory never exceeds the cap, so cap plus shared memory bounds the figure.
+        """
         status = _status()
-        return Peak(status["VmHWM"] - status.get("RssFile", 0) - status.get("RssShmem", 0), None)
+        files = min(self._files_at_begin, status.get("RssFile", 0))
+        peak = status["VmHWM"] - files
+        if self.cap_bytes is not None:
+            peak = min(peak, self.cap_bytes + status.get("RssShmem", 0))
+        return Peak(peak + _children_bytes(os.getpid()), None)
 
     def allocated(self) -> int:
         return _status().get("RssAnon", 0)
@@ -231,10 +242,20 @@ class CpuMeter:
         return asdict(MemoryState(allocated_bytes=status.get("RssAnon"), free_bytes=free, cap_bytes=self.cap_bytes))
 
 
-def _status() -> dict[str, int]:
-    """Memory lines of ``/proc/self/status`` in bytes; where there is none, the peak of getrusage."""
+def _children_bytes(pid: int) -> int:
+    """Private memory of all descendants now."""
+    total = 0
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError, KeyError):  # a thread or child that has just ended
+            for child in children.read_text().split():
+                total += _status(Path(f"/proc/{child}/status"))["RssAnon"] + _children_bytes(int(child))
+    return total
+
+
+def _status(path: Path = _STATUS) -> dict[str, int]:
+    """Memory lines of ``/proc/PID/status`` in bytes; where there is none, the peak of getrusage."""
     try:
-        lines = _STATUS.read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:  # not Linux: a peak of the whole process is all there is (kilobytes on the BSDs, bytes on macOS)
         return {"VmHWM": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
     fields = (line.split() for line in lines if line.endswith(" kB"))

@@ -39,7 +39,8 @@ class Kind(Enum):
     MASKED = auto()
     """An internal assertion or driver state behind which an out-of-memory may hide."""
     HOST_MASKED = auto()
-    """oneDNN primitives and threads fail without naming memory when the process has reached its memory limit."""
+    """oneDNN primitives, threads, libraries being loaded and the interpreter itself fail without naming memory when the
+    process has reached its memory limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +320,8 @@ _AMBIGUOUS = (
         "could not execute a primitive",
         "can't start new thread",
         "resource temporarily unavailable",
+        "failed to map segment from shared object",
+        "error return without exception set",
     ),
 )
 SIZE_OR_MEMORY: tuple[Signature, ...] = (*_LIMITS, *_HOST, *_ALLOCATING_LIBRARIES, *_DEVICE, *_AMBIGUOUS)

@@ -41,6 +41,7 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn
 def load(order: Order, channel: Channel) -> Workload:
     """Load the user's file; a failure is answered and ends the process."""
     channel.send("mark", phase=Phase.LOAD, step=None)
+    set_seed(order.seed)  # a file may make its data while it is imported
     try:
         return load_workload(order.source)
     except AutotuneError as error:
@@ -64,8 +65,7 @@ def work(order: Order, channel: Channel, workload: Workload, *, launcher: str) -
     """Do one order (``describe`` or ``probe``), answer, and end the process without running exit handlers."""
     started = time.perf_counter()
     os.environ.update(order.job_environment)
-    random.seed(order.seed)
-    torch.manual_seed(order.seed)
+    set_seed(order.seed)
     device = torch.device("cpu" if order.op is Op.DESCRIBE else order.device)
     meter = make_meter(device)
     recorder = Recorder(channel, meter)
@@ -92,6 +92,15 @@ def work(order: Order, channel: Channel, workload: Workload, *, launcher: str) -
             launcher=launcher,
         )
     _leave()
+
+
+def set_seed(seed: int) -> None:
+    """Seed what users draw random numbers from: Python, torch, and NumPy if it is there."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
 
 
 def chain(error: BaseException) -> list[dict[str, object]]:
@@ -132,6 +141,6 @@ def _text(error: BaseException) -> str:
 def _leave() -> NoReturn:
     """End without exit handlers, thread joins or finalisers: a user's hanging atexit must not turn a result into a hang."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the user's code closed it
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the user's code
             stream.flush()
     os._exit(0)

@@ -13,7 +13,9 @@ import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.probe import linux
 from autotune.probe.order import Order
@@ -34,9 +36,10 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
     channel = Channel(answer_fd, token)
     from autotune.probe import worker  # brings torch
 
+    import_what_steps_import()  # before the user's file, which may change defaults and add hooks
     order = Order.read(order_path)
     workload = worker.load(order, channel)
-    import_what_steps_import()
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a file that ignores or reaps children would take ours
     unsafe = why_fork_is_unsafe(order.device)
     channel.send("ready", fork_safe=not unsafe, why=unsafe)
     if unsafe:
@@ -50,7 +53,7 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
             return
         while not data.endswith(b"\n"):
             data += control.recv(1 << 16)
-        _fork(json.loads(data), received[0], control, channel, workload)
+        _fork(json.loads(data), received[0], control, channel, workload, handler)
 
 
 def import_what_steps_import() -> None:
@@ -98,7 +101,7 @@ def _sing(device: str) -> NoReturn:
     import torch
 
     try:
-        matrix = torch.ones(512, 512)
+        matrix = torch.ones(512, 512, device="cpu")
         works = float((matrix @ matrix).sum()) > 0
         if device != "cpu" and torch.cuda.is_available():
             torch.zeros(1, device="cuda")
@@ -107,10 +110,18 @@ def _sing(device: str) -> NoReturn:
         os._exit(2)  # whatever was raised, only the exit code is asked for
 
 
-def _fork(wanted: dict[str, str], answer_fd: int, control: socket.socket, mine: Channel, workload: "Workload") -> None:
+def _fork(
+    wanted: dict[str, str],
+    answer_fd: int,
+    control: socket.socket,
+    mine: Channel,
+    workload: "Workload",
+    handler: Callable[[int, FrameType | None], Any] | int | None,
+) -> None:
     """Fork twice, so that the probe becomes the guardian's child, and tell the guardian its process and group."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the user's file
+            stream.flush()
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -121,6 +132,7 @@ def _fork(wanted: dict[str, str], answer_fd: int, control: socket.socket, mine: 
             os.close(writing)
             control.close()
             mine.close()
+            signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)  # None: set by native code, unknown
             _become_probe(wanted, answer_fd, workload)
         os.write(writing, str(probe).encode())
         os._exit(0)

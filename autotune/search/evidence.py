@@ -130,7 +130,7 @@ def read(history: Sequence[ProbeResult]) -> Evidence:
     for probe in history:
         outside_bytes = probe.measurement.non_pytorch_bytes
         # Each probe is capped by the most non-PyTorch memory seen before it.
-        by_size[probe.batch_size].append(_Try(probe, outside_bytes is None or outside_bytes > reserve_bytes))
+        by_size[probe.batch_size].append(_Try(probe, outside_bytes is not None and outside_bytes > reserve_bytes))
         reserve_bytes = max(reserve_bytes, outside_bytes or 0)
     machine_works = any(probe.fits for probe in history)
     return Evidence({size: _judge(by_size[size], machine_works) for size in sorted(by_size)})
@@ -139,7 +139,7 @@ def read(history: Sequence[ProbeResult]) -> Evidence:
 class _Try(NamedTuple):
     probe: ProbeResult
     corrects_cap: bool
-    """It showed more non-PyTorch memory than its cap allowed for (or that cannot be told)."""
+    """It showed more non-PyTorch memory than its cap allowed for, so the next one gets a smaller cap."""
 
 
 def _judge(tries: Sequence[_Try], machine_works: bool) -> Finding:

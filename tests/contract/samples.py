@@ -144,6 +144,7 @@ PROBE = ProbeResult(
         ),
         evaluated=True,
         build_seconds=1.5,
+        loop_seconds=6.5,
         worker_seconds=7.125,
     ),
     budget_bytes=40 * GIB,

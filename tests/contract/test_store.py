@@ -108,7 +108,7 @@ class TestStoreContract:
             lambda store: store.get("nosuch"),
             lambda store: store.probes("nosuch"),
             lambda store: store.add_probe("nosuch", PROBE),
-            lambda store: store.reopen("nosuch", "me"),
+            lambda store: store.reopen("nosuch", "me", former_owner="you"),
             lambda store: store.finish("nosuch", state=SearchState.INTERRUPTED, answer=None, message="", finished=NOON),
         ],
         ids=["get", "probes", "add_probe", "reopen", "finish"],
@@ -150,16 +150,23 @@ class TestStoreContract:
         store.begin(search("s", message=""))
         store.add_probe("s", PROBE)
         store.finish("s", state=SearchState.INTERRUPTED, answer=None, message="Ctrl-C", finished=NOON)
-        store.reopen("s", "host:1:2")
+        assert store.reopen("s", "host:1:2", former_owner=search("s").owner)
         assert store.get("s") == search("s", message="", owner="host:1:2")
         store.add_probe("s", FITTING_PROBE)
         assert store.probes("s") == (PROBE, FITTING_PROBE)
+
+    def test_a_search_that_somebody_else_took_meanwhile_is_left_to_them(self, store: Store) -> None:
+        store.begin(search("s", message=""))
+        before = search("s").owner
+        assert store.reopen("s", "first", former_owner=before)
+        assert not store.reopen("s", "second", former_owner=before)
+        assert store.get("s").owner == "first"
 
     @pytest.mark.parametrize("state", [SearchState.ANSWERED, SearchState.NO_ANSWER])
     def test_a_final_search_cannot_be_reopened(self, store: Store, state: SearchState) -> None:
         store.begin(search("s", state=state))
         with pytest.raises(StoreError, match="cannot go on"):
-            store.reopen("s", "me")
+            store.reopen("s", "me", former_owner=search("s").owner)
         assert store.get("s").state is state
 
     def test_the_latest_search_of_a_key_is_the_newest_in_a_wanted_state(self, store: Store) -> None:

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from autotune.errors import WorkloadError
-from autotune.model import Cause, Outcome
+from autotune.model import Cause, Form, Outcome
 from tests.process.conftest import Search
 
 
@@ -49,11 +49,11 @@ def test_an_exit_without_an_answer_is_a_failure_whatever_its_code(search: Search
 
 @pytest.mark.parametrize("kind", ["hang", "hang_hard"])
 def test_c20_a_hanging_probe_is_stopped_and_the_search_goes_on_below(search: Search, kind: str) -> None:
-    result = search(f"native:{kind}", 3, timeout_s=3.0)
+    result = search(f"native:{kind}", 3, timeout_s=8.0)
     assert result.answer.max_batch == 3
     hung = [p for p in result.probes if p.batch_size > 3]
     assert hung and all(p.outcome is Outcome.TIMED_OUT for p in hung)
-    assert all(p.seconds < 3.0 + 5 for p in hung)
+    assert all(p.seconds < 8.0 + 5 for p in hung)
     assert hung[0].failure is not None and hung[0].failure.phase == "forward"
 
 
@@ -100,8 +100,9 @@ def test_threads_started_at_import_make_probes_spawn_and_it_is_said_once(
     assert sum("starts threads" in record.message for record in caplog.records) == 1
 
 
-def test_probes_are_forked_where_that_is_safe(search: Search) -> None:
-    assert {p.launcher for p in search("fine", max_batch=2).probes} == {"fork"}
+def test_probes_are_forked_where_that_is_safe_and_what_certifies_on_the_cpu_starts_afresh(search: Search) -> None:
+    launchers = {(p.form, p.launcher) for p in search("fine", max_batch=2).probes}
+    assert launchers == {(Form.SHORT, "fork"), (Form.LONG, "spawn")}
 
 
 def test_nothing_is_left_behind_after_a_search(search: Search) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import UsageError
+from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Machine
 from autotune.probe.budget import make_budget
 from autotune.probe.host import HostLimit, host_limit, oom_kills
@@ -54,6 +54,11 @@ def test_on_the_cpu_the_tightest_host_limit_counts() -> None:
 def test_a_limit_beyond_the_device_is_refused_with_both_figures() -> None:
     with pytest.raises(UsageError, match=r"100 GiB is more than a device has \(80 GiB\)"):
         make_budget(machine(), memory_limit_bytes=100 * GIB, others_bytes=None, host=HOST)
+
+
+def test_a_limit_beyond_what_others_leave_is_refused_with_their_share() -> None:
+    with pytest.raises(EnvironmentTrouble, match="other processes hold 60 GiB of the 80 GiB"):
+        make_budget(machine(), memory_limit_bytes=24 * GIB, others_bytes=60 * GIB, host=HOST)
 
 
 def cgroup_v2(root: Path) -> Path:
