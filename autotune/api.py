@@ -236,7 +236,7 @@ def find_max_batch(
             seed=seed,
             recommend=False,
         )
-        result = search(asked, storage=storage, fresh=fresh, observer=observer or LogObserver())
+        result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=True)
     return MaxBatch(result.answer.max_batch, result.answer.refuted_at, result)
 
 
@@ -263,11 +263,18 @@ def search(
     Raises:
         NothingFits, WorkloadError, EnvironmentTrouble, StoreError, UsageError, TimeRanOut: see ``find_max_batch``.
     """
+    return _search(plan, storage, fresh, observer or LogObserver(), trains_here=False)
+
+
+def _search(
+    plan: Plan, storage: str | None, fresh: bool, observer: SearchObserver, *, trains_here: bool
+) -> SearchResult:
+    """``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then."""
     _refuse_inside()
+    from autotune.probe.host import own_data_bytes
     from autotune.probe.launcher import Launcher
     from autotune.storage.store import Store
 
-    observer = observer or LogObserver()
     started = time.monotonic()
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(storage or default_storage()))
@@ -278,6 +285,7 @@ def search(
                 job_environment=plan.settings.environment,
                 timeout_s=plan.timeout_s,
                 seed=plan.seed,
+                caller_bytes=own_data_bytes() if trains_here else 0,
                 say=observer.note,
             )
         )

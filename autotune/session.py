@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from autotune.probe.launcher import Launcher
     from autotune.storage.store import Store
 
-BUDGET_DRIFT = 0.02
-"""Earlier probes count only while the budget is within this share of theirs (others' memory comes and goes)."""
+BUDGET_GROWTH = 0.05
+"""An answer stands until the budget has grown by this share: then a larger batch may fit. A budget that has shrunk is
+the confirming probe's business."""
 
 
 _running_here: set[str] = set()
@@ -42,7 +43,7 @@ _MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.OVER_B
 
 
 def still_valid(probes: Sequence[ProbeResult], limit_bytes: int) -> tuple[ProbeResult, ...]:
-    """Those of earlier probes that say the same under a budget that has changed a little."""
+    """Those of earlier probes that say the same under another budget."""
     return tuple(
         p
         for p in probes
@@ -96,12 +97,15 @@ class Session:
         if record.state is SearchState.RUNNING and _runs_elsewhere(record):
             self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
             return None
+        if record.answer is None:
+            return record
         # A confirmation is worth what the search it confirms is worth; else many small changes would add up.
         measured = self._store.get(record.based_on) if record.based_on else record
         then, now = measured.budget.limit_bytes, self._budget.limit_bytes
-        if abs(then - now) > BUDGET_DRIFT * then:
+        if now > (1 + BUDGET_GROWTH) * then:
             self._observer.note(
-                f"the budget changed from {format_bytes(then)} to {format_bytes(now)} since search {record.id}: searching anew"
+                f"the budget grew from {format_bytes(then)} to {format_bytes(now)} since search {measured.id}:"
+                " searching anew"
             )
             return None
         return record

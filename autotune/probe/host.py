@@ -39,10 +39,19 @@ def host_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/sel
     return min(limits, key=lambda limit: limit.free_bytes)
 
 
+def own_data_bytes() -> int:
+    """Private writable memory of this process (VmData, what RLIMIT_DATA counts); 0 where the kernel does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:  # not Linux, where no such limit is enforced either
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+
+
 def oom_kills(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> int:
     """How many processes the kernel has killed for memory so far in this cgroup; only differences mean anything."""
     for folder in _cgroup_folders(root, proc):
-        for name in ("memory.events", "memory.oom_control"):
+        for name in ("memory.events.local", "memory.events", "memory.oom_control"):
             count = _field(folder / name, "oom_kill")
             if count is not None:
                 return count

@@ -54,6 +54,7 @@ class Launcher:
         job_environment: dict[str, str],
         timeout_s: float,
         seed: int,
+        caller_bytes: int = 0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """
@@ -63,6 +64,7 @@ class Launcher:
             job_environment: variables each probe sets before the device starts (allocator).
             timeout_s: wall limit of one process, loading included.
             seed: of every probe.
+            caller_bytes: on the CPU, private memory of the process that will train after the search; 0 = a fresh one.
             say: told once about a fallback.
         """
         self._source = source
@@ -70,6 +72,7 @@ class Launcher:
         self._job_environment = job_environment
         self._timeout_s = timeout_s
         self._seed = seed
+        self._caller_bytes = caller_bytes
         self._say = say
         # The pickle of live objects lies in the working directory, so that the guardian removes it, too, at the end.
         pickled = Path(source.pickle_path).parent if source.pickle_path else None
@@ -126,7 +129,7 @@ class Launcher:
             batch_size=question.batch_size,
             form=question.form,
             limit_bytes=budget.limit_bytes,
-            reserve_bytes=reserve_bytes,
+            reserve_bytes=self._caller_bytes if device == "cpu" else reserve_bytes,
         )
         return probe_result(
             question,

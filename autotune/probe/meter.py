@@ -16,6 +16,7 @@ import torch
 from autotune.errors import EnvironmentTrouble
 from autotune.model import ALLOCATOR_VARIABLES
 from autotune.probe import nvml
+from autotune.probe.host import own_data_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,12 @@ class Meter(Protocol):
     others_bytes: int | None
 
     def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
-        """Make allocations beyond the budget fail as they would on a smaller device."""
+        """Make allocations beyond the budget fail as they would on a smaller device.
+
+        Args:
+            limit_bytes: the budget.
+            reserve_bytes: what of it is not for this process's tensors (CUDA: non-PyTorch memory; CPU: see CpuMeter).
+        """
 
     def lift_limit(self) -> None:
         """Give the process room to report a failure."""
@@ -190,9 +196,11 @@ class CpuMeter:
         """Limit the data segment: all private writable memory, whether by heap or by mapping (Linux 4.7, setrlimit(2)).
 
         Set after the imports, it makes PyTorch's own CPU allocator fail at the size where a machine of that size would,
-        and leaves read-only file mappings (libraries) out, which the kernel can drop.
+        and leaves read-only file mappings (libraries) out, which the kernel can drop. What the calling process holds
+        (``reserve_bytes``) beyond what this one holds now will be missing when training goes on there.
         """
-        del reserve_bytes  # everything of this process is within the limit
+        missing = max(0, reserve_bytes - own_data_bytes()) if reserve_bytes else 0
+        limit_bytes = max(0, limit_bytes - missing)
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         cap = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))

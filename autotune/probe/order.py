@@ -36,7 +36,7 @@ class Order:
     limit_bytes: int = 0
     """The budget."""
     reserve_bytes: int = 0
-    """Non-PyTorch device memory seen in earlier probes."""
+    """CUDA: non-PyTorch device memory seen in earlier probes. CPU: memory of the process that will go on to train."""
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""

@@ -130,13 +130,15 @@ def test_a_module_object_is_used_as_it_is(tmp_path: Path) -> None:
     assert workload.make_model() is workload.make_model()
 
 
-def test_a_model_factory_is_not_called_while_loading(tmp_path: Path) -> None:
+def test_a_model_factory_is_not_called_while_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     text = HEAD + BATCH + "def build():\n    print('building')\n    return nn.Linear(4, 1)\n"
     calls = text.replace("print('building')", "import pathlib; pathlib.Path('called').touch()")
     workload = load_text(tmp_path, calls, "build")
     assert not (tmp_path / "called").exists()
     assert found(workload)["model"] == ("build()", "model.py:build")
     assert width(workload) == 4
+    assert (tmp_path / "called").exists()
 
 
 def test_an_annotated_factory_beside_make_batch_still_makes_a_task(tmp_path: Path) -> None:

@@ -24,11 +24,15 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     if KIND == "assert" and len(batch) >= 4:
         rows = torch.zeros(8, 8, device=batch.device)
         out = out + nn.functional.embedding(torch.tensor([100], device=batch.device), rows).sum()
-    if KIND == "nan":
+    if KIND == "fused_nan":
         out = out / 0
     if KIND == "leak":
         KEPT.append(out.mean())
     return out.float().pow(2).mean()
+
+
+def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(params, fused=KIND == "fused_nan" or None)
 
 
 KEPT: list[torch.Tensor] = []

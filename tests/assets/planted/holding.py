@@ -1,0 +1,91 @@
+"""A workload that waits in the middle of a probe while PLANTED_FOLDER/hold is there: `holding.py [ANY ARGUMENTS]`.
+
+That file says "SIZE STEP": the batch size and training step (of one process) to wait at. A waiting probe first starts
+three processes that want to live on, then says so in PLANTED_FOLDER/held-PID. Without the file it trains at once.
+"""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+FOLDER = Path(os.environ["PLANTED_FOLDER"])
+HOLD = FOLDER / "hold"
+
+steps = 0
+
+
+def place_to_wait() -> tuple[int, ...] | None:
+    try:
+        return tuple(int(word) for word in HOLD.read_text().split())
+    except FileNotFoundError:
+        return None
+
+
+def start_children() -> None:
+    """One child in this group, one in a session of its own, one orphan in a session of its own."""
+    subprocess.Popen(["sleep", "300"])
+    subprocess.Popen(["sleep", "300"], start_new_session=True)
+    subprocess.run(["sh", "-c", "sleep 300 &"], start_new_session=True, check=True)
+
+
+def wait(here: tuple[int, int]) -> None:
+    if place_to_wait() != here:
+        return
+    start_children()
+    draft = FOLDER / f"draft-{os.getpid()}"
+    draft.touch()
+    draft.rename(FOLDER / f"held-{os.getpid()}")
+    while place_to_wait() == here:
+        time.sleep(0.01)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global steps
+        steps += 1
+        wait((len(x), steps))
+        return self.linear(x)
+
+
+def make_model() -> nn.Module:
+    return Model()
+
+
+def make_batch(batch_size: int) -> torch.Tensor:
+    return torch.ones(batch_size, 4)
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return model(batch).pow(2).mean()
+
+
+class Descent(torch.optim.Optimizer):
+    """Gradient descent written out. PyTorch's own optimizers import torch._dynamo, which takes each fresh process a second."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter -= 0.01 * parameter.grad
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": {}}
+
+
+def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return Descent(params, {})

@@ -1,0 +1,80 @@
+"""``find_max_batch`` called in scripts: what it answers, and that the calling process is left as it was."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import autotune
+from autotune.units import MIB
+from tests.process.support import ASSETS, clean_environment, run
+
+HEAVY = ["torch", "sqlalchemy", "alembic", "typer", "rich", "pydantic", "optuna", "psutil", "numpy"]
+
+
+def script(name: str, folder: Path, *argv: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A planted script run in a folder of its own; a search that calls itself for ever would not end in time."""
+    command = [sys.executable, str(ASSETS / name), *map(str, argv)]
+    return run(command, folder, clean_environment(**variables), timeout_s=60)
+
+
+def test_functions_of_an_unguarded_script_are_searched_and_remembered(tmp_path: Path) -> None:
+    done = script("in_a_script.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "answers": [1, 1, 1],
+        "refuted": None,
+        "new_probes": [2, 1, 2],
+        "from_ledger": [False, True, False],
+        "frozen": True,
+    }
+    assert (tmp_path / "runs").read_text() == "once\n"
+
+
+def test_a_live_model_and_its_process_are_left_as_they_were(tmp_path: Path) -> None:
+    done = script("live_model.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["grown_mib"] <= 8, "a search keeps memory of the caller"
+    del found["grown_mib"]
+    parameters = 4 * (2048 * 2048 + 2048)
+    assert found == {"answer": 1, "changed": [], "parameters": parameters, "parameters_bytes": 4 * parameters}
+
+
+def test_a_path_with_a_name_is_searched_from_the_file_itself(tmp_path: Path) -> None:
+    done = script("in_its_own_file.py", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "largest: 1\n"), done.stderr
+    # the script, the zygote, and the spawned probe that certifies
+    assert (tmp_path / "runs").read_text() == "once\n" * 3
+
+
+def test_a_file_that_searches_itself_while_it_is_loaded_is_told_plainly(tmp_path: Path) -> None:
+    done = script("in_its_own_file.py", tmp_path, PLANTED_UNGUARDED="1")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("autotune.errors.WorkloadError: a search was started while autotune was loading or probing")
+    assert (tmp_path / "runs").read_text() == "once\n" * 2  # the script and the zygote, no deeper
+
+
+def test_c05_training_goes_through_at_the_size_found_in_the_same_process_and_in_a_fresh_one(tmp_path: Path) -> None:
+    limit = 306 * MIB  # half a sample above what 3 samples need (torch 2.13), so that a few pages make no odds
+    done = script("train_after.py", tmp_path, limit)
+    size = int(done.stdout.splitlines()[0].removeprefix("largest: "))
+    alone = script("train_after.py", tmp_path, limit, size)
+    assert (alone.returncode, alone.stdout) == (0, f"trained at {size}\n"), alone.stderr
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [f"trained at {size}"]), done.stderr
+
+
+def test_importing_autotune_imports_nothing_heavy() -> None:
+    code = f"import json, sys, autotune; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    done = run([sys.executable, "-c", code], Path.cwd())
+    assert json.loads(done.stdout) == []
+
+
+def test_the_public_names_are_those_of_all() -> None:
+    public = {
+        name for name, value in vars(autotune).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert sorted(public) == sorted(autotune.__all__)
