@@ -45,28 +45,36 @@ def row(probe: ProbeResult) -> dict[str, object]:
     }
 
 
+def outside_bytes(workload: str, precision: str, folder: str) -> int:
+    """Non-PyTorch memory of this workload's process at a small batch."""
+    plan = api.plan(workload, precision=precision, max_batch=8, start_batch=8, recommend=False)
+    probes = api.search(plan, storage=f"{folder}/first.sqlite3").probes
+    return max(p.measurement.non_pytorch_bytes or 0 for p in probes)
+
+
 def main() -> None:
     """Measure, search, sweep, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload")
     parser.add_argument("--precision", default="default")
-    parser.add_argument("--allocator-gib", type=float, required=True)
+    parser.add_argument("--allocator-gib", type=float, default=40)
+    parser.add_argument(
+        "--memory-limit", type=int, help="bytes, instead of the allocator's share plus what is measured"
+    )
     parser.add_argument("--step", type=int, default=1, help="distance of the brute-force sizes")
     parser.add_argument("--around", type=int, default=2, help="how many sizes on each side of the answer")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        first = api.search(
-            api.plan(asked.workload, precision=asked.precision, max_batch=8, start_batch=8, recommend=False),
-            storage=f"{folder}/first.sqlite3",
+        limit = asked.memory_limit or int(asked.allocator_gib * GIB) + outside_bytes(
+            asked.workload, asked.precision, folder
         )
-        outside = max(p.measurement.non_pytorch_bytes or 0 for p in first.probes)
-        limit = int(asked.allocator_gib * GIB) + outside
         plan = api.plan(asked.workload, precision=asked.precision, memory_limit=limit, recommend=False)
         began = time.monotonic()
         result = api.search(plan, storage=f"{folder}/ledger.sqlite3")
         wall = time.monotonic() - began
         at = result.answer.max_batch
+        outside = max(p.measurement.non_pytorch_bytes or 0 for p in result.probes)
         low = max(1, at // asked.step - asked.around) * asked.step
         sweep = []
         with Launcher(

@@ -27,9 +27,9 @@ SHORT_STEPS = 3
 """Step 1 makes the optimizer's state, step 2 is the first with it resident, step 3 shows that it stays."""
 LONG_STEPS = 8
 """Four steps, evaluation and checkpoint, four steps: growth and retries must be absent in the last ones."""
-SETTLE_STEPS = 12
-"""A probe goes on to this many steps while allocator retries have not settled: on an H200, ResNet-50 at 480 retries in
-its first two steps and never again, at 485 in every step."""
+SETTLE_STEPS = 6
+"""A short probe goes on to this many steps while allocator retries have not settled; the long form has its second half
+to show it."""
 SCALER_STEPS = 30
 """... and to this many while the gradient scaler still skips: it halves from 65536 = 2**16 once a step."""
 _WARM_UP = 1
@@ -275,8 +275,8 @@ class Steps:
             return False
         if recorder.skipped and recorder.executed < asked:
             return number >= SCALER_STEPS
-        unsettled = any(recorder.retries[-STEADY_STEPS:])
-        return not unsettled or number >= SETTLE_STEPS
+        unsettled = any(recorder.retries[-STEADY_STEPS[Form.SHORT] :])
+        return not unsettled or number >= max(asked, SETTLE_STEPS)
 
     def pause(self) -> None:
         """What real training does between steps: evaluation and a checkpoint, once optimizer state is resident."""

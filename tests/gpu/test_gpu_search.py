@@ -79,15 +79,14 @@ def test_a_lost_context_is_no_out_of_memory_and_the_next_probe_works(search: Sea
     assert all(p.failure is not None and p.failure.cause is Cause.CONTEXT_LOST for p in failed)
 
 
-def test_a_loss_kept_with_its_graph_is_a_leak(search: Search) -> None:
-    with pytest.raises(Exception, match="grows by") as raised:
+def test_an_output_kept_from_every_step_is_a_leak(search: Search) -> None:
+    with pytest.raises(WorkloadError, match="grows by"):
         search("mlp.py", "leak", max_batch=2, memory_limit="8GiB")
-    assert type(raised.value).__name__ in ("NothingFits", "WorkloadError")
 
 
 def test_a_file_that_starts_cuda_at_import_is_probed_by_spawn(search: Search) -> None:
-    result = search("mlp.py", "cuda_at_import", max_batch=2)
-    assert result.answer.max_batch == 2
+    result = search("mlp.py", "cuda_at_import", max_batch=1)
+    assert result.answer.max_batch == 1
     assert {p.launcher for p in result.probes} == {"spawn"}
 
 
@@ -143,15 +142,16 @@ def test_a_killed_tool_leaves_no_process_and_no_memory_on_the_device(tmp_path: P
         "--storage",
         str(tmp_path / "l.sqlite3"),
     ]
-    tool = subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    try:
-        assert tool.stderr is not None
-        tool.stderr.readline()
-        while used_bytes() - before < 256 * MIB:
-            assert tool.poll() is None, "the tool ended before a probe was on the device"
-    finally:
-        tool.kill()
-        tool.wait()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as tool:
+        try:
+            assert tool.stderr is not None
+            tool.stderr.readline()
+            while used_bytes() - before < 256 * MIB:
+                assert tool.poll() is None, "the tool ended before a probe was on the device"
+        finally:
+            tool.kill()
     deadline = time.monotonic() + 5
     while used_bytes() - before >= 32 * MIB:
         assert time.monotonic() < deadline, "a probe still holds device memory 5 s after the tool was killed"

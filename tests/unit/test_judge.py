@@ -61,19 +61,22 @@ def test_a_loss_that_is_not_finite_is_unstable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retries", "expected"),
+    ("form", "retries", "thrashes"),
     [
-        ((3, 2, 0, 0, 0, 0), None),  # ResNet-50 at 480 on an H200: warm-up only
-        ((4, 3, 3, 4, 3, 1), Cause.THRASHING),  # ... at 485: in every step
-        ((0, 0, 1, 2, 0, 0), None),
-        ((0, 0, 0, 0, 0, 1), Cause.THRASHING),
-        ((1, 0, 1, 0, 1, 0), Cause.THRASHING),
-        ((0, 1, 1), Cause.THRASHING),
+        (Form.LONG, (3, 2, 0, 0, 0, 0, 0, 0), False),  # ResNet-50 at 480 on an H200: warm-up only
+        (Form.LONG, (3, 4, 2, 0, 0, 0, 0, 0), False),  # ... at 484
+        (Form.LONG, (4, 3, 3, 4, 3, 1, 0, 0), True),  # ... at 485, where it is slower
+        (Form.LONG, (0, 0, 0, 0, 0, 0, 0, 1), True),
+        (Form.LONG, (1, 0, 1, 0, 1, 0, 1, 0), True),
+        (Form.SHORT, (3, 2, 0, 0), False),
+        (Form.SHORT, (2, 0, 1, 2, 0, 0), False),  # ... at 475
+        (Form.SHORT, (4, 3, 3, 4, 3, 1), True),
+        (Form.SHORT, (0, 1, 0), True),
     ],
 )
-def test_retries_count_in_the_last_two_steps(retries: tuple[int, ...], expected: Cause | None) -> None:
-    found = verdict(replace(GOOD, retries_per_step=retries))
-    assert found == (None if expected is None else (Outcome.UNSAFE, expected))
+def test_a_single_retry_in_the_last_steps_is_thrashing(form: Form, retries: tuple[int, ...], thrashes: bool) -> None:
+    found = verdict(replace(GOOD, retries_per_step=retries), form=form)
+    assert found == ((Outcome.UNSAFE, Cause.THRASHING) if thrashes else None)
 
 
 def test_a_peak_above_the_budget_is_unsafe_and_one_at_it_is_not() -> None:

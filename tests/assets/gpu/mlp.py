@@ -27,7 +27,7 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     if KIND == "fused_nan":
         out = out / 0
     if KIND == "leak":
-        KEPT.append(out.mean())
+        KEPT.append(out)
     return out.float().pow(2).mean()
 
 
