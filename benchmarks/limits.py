@@ -84,6 +84,7 @@ def main() -> None:
             for size in range(low, low + (2 * asked.around + 2) * asked.step, asked.step):
                 question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY)
                 sweep.append(row(launcher.probe(question, result.budget, outside)))
+    rows = [row(p) for p in result.probes]
     document = {
         "created": datetime.now(UTC).isoformat(),
         "command": f"python benchmarks/limits.py {asked.workload} --precision {asked.precision}"
@@ -98,7 +99,7 @@ def main() -> None:
         "refuted_at": result.answer.refuted_at,
         "limited_by": result.answer.limited_by,
         "wall_seconds": round(wall, 1),
-        "probes": [row(p) for p in result.probes],
+        "probes": rows,
         "brute_force": sweep,
     }
     asked.out.write_text(json.dumps(document, indent=1))
@@ -107,7 +108,7 @@ def main() -> None:
         f"{asked.workload}: max batch {at}, refuted {result.answer.refuted_at}, {len(result.probes)} probes, {wall:.0f} s"
     )
     print(f"brute force fits: {fits}; fails: {[s['batch'] for s in sweep if s['outcome'] != 'fits']}")
-    overheads = [r["overhead_seconds"] for r in document["probes"] if r["overhead_seconds"] is not None]  # type: ignore[attr-defined]
+    overheads = [r["overhead_seconds"] for r in rows if r["overhead_seconds"] is not None]
     print(f"overhead beyond building and steps: {overheads}")
 
 
