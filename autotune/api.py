@@ -4,6 +4,7 @@ Importing this file costs little: torch, SQLAlchemy and pydantic come with the f
 """
 
 import logging
+import operator
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import SupportsIndex
 
 from autotune.errors import UsageError, WorkloadError
 from autotune.model import (
@@ -113,32 +115,27 @@ def _plan(
     names = [kind.value for kind in Precision]
     if precision not in names:
         raise UsageError(f"precision {precision!r} is not known", hint=f"use one of {', '.join(names)}")
-    counts = {"accumulate": accumulate, "multiple-of": multiple_of, "start-batch": start_batch, "max-batch": max_batch}
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise UsageError(f"{name} is {count}; it counts samples", hint=f"give --{name} 1 or more")
+    accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
+    start_batch = None if start_batch is None else _count("start_batch", start_batch)
+    max_batch = None if max_batch is None else _count("max_batch", max_batch)
     if max_batch is not None and max_batch < multiple_of:
         raise UsageError(
             f"no multiple of {multiple_of} is within the largest batch allowed, {max_batch}",
             hint="raise --max-batch or lower --multiple-of",
         )
-    for name, seconds in (("timeout", timeout_s), ("time-budget", time_budget_s)):
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise UsageError(f"{name} is {seconds:g} seconds", hint=f"give --{name} more than 0")
-    if not 0 <= seed < 1 << 32:
-        raise UsageError(f"seed is {seed}", hint="give --seed a number from 0 to 4294967295, which NumPy takes as well")
-    try:
-        limit = parse_bytes(memory_limit) if isinstance(memory_limit, str) else memory_limit
-    except ValueError as error:
-        raise UsageError(f"memory limit: {error}", hint="for example --memory-limit 512MiB") from error
-    if limit is not None and limit < 1:
-        raise UsageError(f"memory limit is {limit} bytes", hint="for example --memory-limit 512MiB")
+    timeout_s = _seconds("timeout_s", timeout_s)
+    time_budget_s = None if time_budget_s is None else _seconds("time_budget_s", time_budget_s)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise UsageError(
+            f"seed is {seed!r}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
+        )
+    limit = _limit(memory_limit)
     return Plan(
         source=source,
         settings=Settings(
             precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
         ),
-        device=device,
+        device=str(device),
         memory_limit_bytes=limit,
         multiple_of=multiple_of,
         start_batch=start_batch,
@@ -148,6 +145,47 @@ def _plan(
         seed=seed,
         recommend=recommend,
     )
+
+
+def _count(name: str, value: object) -> int:
+    """A whole number from 1 on.
+
+    Raises:
+        UsageError: it is something else, a truth value included.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 1:
+        option = name.replace("_", "-")
+        raise UsageError(f"{name} is {value!r}", hint=f"give {name} (--{option}) a whole number from 1 on")
+    return operator.index(value)
+
+
+def _seconds(name: str, value: object) -> float:
+    """A time above zero.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UsageError(f"{name} is {value!r}", hint=f"give {name} a number of seconds above 0")
+    return float(value)
+
+
+def _limit(value: object) -> int | None:
+    """A memory limit in whole bytes; None = none.
+
+    Raises:
+        UsageError: it is neither bytes nor a size in words.
+    """
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            return parse_bytes(value)
+    except ValueError as error:
+        raise UsageError(f"memory limit: {error}", hint="for example 512MiB or 24GiB") from error
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+        raise UsageError(f"memory limit is {value!r}", hint='give whole bytes, or a size such as "24GiB"')
+    return int(value)
 
 
 def find_max_batch(
@@ -170,7 +208,7 @@ def find_max_batch(
     timeout_s: float = 300.0,
     time_budget_s: float | None = None,
     seed: int = 0,
-    storage: str | None = None,
+    storage: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     observer: SearchObserver | None = None,
 ) -> MaxBatch:
@@ -267,7 +305,12 @@ def search(
 
 
 def _search(
-    plan: Plan, storage: str | None, fresh: bool, observer: SearchObserver, *, trains_here: bool
+    plan: Plan,
+    storage: str | os.PathLike[str] | None,
+    fresh: bool,
+    observer: SearchObserver,
+    *,
+    trains_here: bool,
 ) -> SearchResult:
     """``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then."""
     _refuse_inside()
@@ -277,7 +320,7 @@ def _search(
 
     started = time.monotonic()
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(storage or default_storage()))
+        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
         launcher = stack.enter_context(
             Launcher(
                 plan.source,
@@ -285,12 +328,12 @@ def _search(
                 job_environment=plan.settings.environment,
                 timeout_s=plan.timeout_s,
                 seed=plan.seed,
-                caller_bytes=own_data_bytes() if trains_here else 0,
                 say=observer.note,
             )
         )
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
-        budget = _budget(plan, machine)
+        held = max(0, own_data_bytes() - workload.process_bytes) if trains_here else 0
+        budget = _budget(plan, machine, held)
         observer.found(workload, machine, budget)
         session = Session(plan, store, launcher, observer, workload, machine, budget, started)
         return session.run(fresh=fresh)
@@ -318,7 +361,7 @@ def searches(storage: str | None = None, limit: int = 50) -> tuple[SearchRecord,
     """
     from autotune.storage.store import Store
 
-    with Store.open(storage or default_storage()) as store:
+    with Store.open(os.fspath(storage) if storage else default_storage()) as store:
         return store.searches(limit)
 
 
@@ -330,7 +373,7 @@ def show(search_id: str, storage: str | None = None) -> tuple[SearchRecord, tupl
     """
     from autotune.storage.store import Store
 
-    with Store.open(storage or default_storage()) as store:
+    with Store.open(os.fspath(storage) if storage else default_storage()) as store:
         record = store.get(search_id)
         return record, store.probes(record.id)
 
@@ -370,7 +413,7 @@ def _refuse_inside() -> None:
         )
 
 
-def _budget(plan: Plan, machine: Machine) -> Budget:
+def _budget(plan: Plan, machine: Machine, caller_bytes: int) -> Budget:
     from autotune.probe import nvml
     from autotune.probe.budget import make_budget
     from autotune.probe.host import host_limit
@@ -380,4 +423,5 @@ def _budget(plan: Plan, machine: Machine) -> Budget:
         memory_limit_bytes=plan.memory_limit_bytes,
         others_bytes=nvml.used_bytes(machine.device_uuid),
         host=host_limit(),
+        caller_bytes=caller_bytes,
     )

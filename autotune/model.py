@@ -217,6 +217,9 @@ class Budget:
     """Held by other processes when the search began; 0 under ``--memory-limit``."""
     headroom_bytes: int
     """Left free on purpose; 0 under ``--memory-limit``."""
+    caller_bytes: int = 0
+    """CPU, ``find_max_batch``: what the calling process holds beyond a fresh one; taken off the limit, since training
+    goes on there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +394,8 @@ class WorkloadInfo:
     data_set_size: int | None
     """Upper bound for the batch; None where the workload has no data set or it has no length."""
     evaluates: bool
+    process_bytes: int = 0
+    """Private memory of a probe process with the workload loaded and nothing built; 0 where the kernel does not say."""
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
 

@@ -21,6 +21,8 @@ class Ended:
     """The guardian's report of one process."""
 
     pid: int
+    zygote: bool
+    """Whether there is a zygote to fork from now."""
     answer: dict[str, Any] | None
     mark: dict[str, Any] | None
     exit_code: int | None

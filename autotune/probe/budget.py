@@ -12,7 +12,12 @@ HEADROOM_LEAST_BYTES = 256 * MIB
 
 
 def make_budget(
-    machine: Machine, *, memory_limit_bytes: int | None, others_bytes: int | None, host: HostLimit
+    machine: Machine,
+    *,
+    memory_limit_bytes: int | None,
+    others_bytes: int | None,
+    host: HostLimit,
+    caller_bytes: int = 0,
 ) -> Budget:
     """The budget of a search.
 
@@ -21,6 +26,8 @@ def make_budget(
         memory_limit_bytes: the user's exact, device-wide limit; None = what the device and the host give.
         others_bytes: held on the device by other processes; None = cannot be told.
         host: the tightest host limit (used for the CPU).
+        caller_bytes: what the process that will train holds beyond a fresh one. On the CPU it is taken off a limit on
+            the process; available memory and cgroups have left it out already.
 
     Raises:
         UsageError: the limit is more than the device has.
@@ -41,12 +48,14 @@ def make_budget(
                 f" {format_bytes(others)} of the {format_bytes(capacity)} of {machine.device_name}",
                 hint="wait for them, choose another --device, or give a smaller limit",
             )
+        missing = caller_bytes if machine.device == "cpu" else 0
         return Budget(
-            limit_bytes=memory_limit_bytes,
+            limit_bytes=max(0, memory_limit_bytes - missing),
             source="--memory-limit",
             capacity_bytes=capacity,
             others_bytes=others,
             headroom_bytes=0,
+            caller_bytes=missing,
         )
     headroom = max(HEADROOM_LEAST_BYTES, int(HEADROOM_SHARE * capacity))
     if machine.device == "cpu":
@@ -54,10 +63,12 @@ def make_budget(
     else:
         others = others_bytes or 0
         free, source = capacity - others, "device"
+    missing = caller_bytes if source == "rlimit" else 0
     return Budget(
-        limit_bytes=max(0, free - headroom),
+        limit_bytes=max(0, free - headroom - missing),
         source=source,
         capacity_bytes=capacity,
         others_bytes=others,
         headroom_bytes=headroom,
+        caller_bytes=missing,
     )

@@ -9,6 +9,7 @@ import torch
 from autotune.errors import EnvironmentTrouble
 from autotune.model import Machine, Phase, WorkloadInfo
 from autotune.probe import nvml
+from autotune.probe.host import own_data_bytes
 from autotune.probe.measure import Recorder, trainable
 from autotune.probe.order import Order
 from autotune.workload.batch import describe as describe_batch
@@ -26,6 +27,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder) -> dict[str, 
         EnvironmentTrouble: the device asked for is not there.
         BaseException: whatever the user's code raises while it makes the model or the batch.
     """
+    process_bytes = own_data_bytes()
     machine = look_at_device(order.device)
     with recorder.during(Phase.BUILD):
         model = workload.make_model()
@@ -44,6 +46,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder) -> dict[str, 
         batch=batch,
         data_set_size=workload.data_set_size,
         evaluates=workload.evaluates,
+        process_bytes=process_bytes,
         notes=workload.notes,
     )
     return {"workload": asdict(info), "machine": asdict(machine)}

@@ -95,11 +95,13 @@ class Guardian:
             elif request.fork and self._control is not None:
                 job = self._fork(request)
             else:
+                self._end_zygote()
                 job = self._spawn(request, "autotune.probe.worker", ("answer",), None)
                 self._watch(job, request.deadline_s)
             self._reply(
                 {
                     "pid": job.pid,
+                    "zygote": self._zygote is not None,
                     "answer": job.answer,
                     "mark": job.marks,
                     "exit_code": None if job.status is None else _exit_code(job.status),
@@ -158,13 +160,11 @@ class Guardian:
             line = json.dumps({**wanted, "token": token, "guardian": os.getpid()}).encode() + b"\n"
             socket.send_fds(self._control, [line], [writing])
             reply = json.loads(self._line(self._control, request.deadline_s))
-        except (OSError, ValueError):  # the zygote is dead or hangs: whatever it forked is killed with it
+        except (OSError, ValueError) as error:  # the zygote is dead or hangs: whatever it forked is killed with it
             os.close(reading)
-            self._control.close()
-            self._control = None
-            job, self._zygote, self._spared = self._zygote, None, set()
-            job.answer = None
-            self._end(job)
+            job = self._zygote
+            job.answer, job.timed_out = None, isinstance(error, TimeoutError)
+            self._end_zygote()
             return job
         finally:
             os.close(writing)
@@ -172,6 +172,14 @@ class Guardian:
         job = Job(reply["pid"], reply["group"], reading, Decoder(token), ("answer",), logs)
         self._watch(job, request.deadline_s)
         return job
+
+    def _end_zygote(self) -> None:
+        """Kill the zygote, and what the user's file started in it: a fresh interpreter wants the same ports and files."""
+        if self._zygote is None or self._control is None:
+            return
+        self._control.close()
+        zygote, self._zygote, self._control, self._spared = self._zygote, None, None, set()
+        self._end(zygote)
 
     def _watch(self, job: Job, deadline_s: float, *, keep: bool = False) -> None:
         """Read a job's messages until it has ended, whatever that takes. ``keep``: return once it has answered."""
@@ -294,13 +302,14 @@ class Guardian:
         """One line from the zygote.
 
         Raises:
-            ConnectionError: it closed the connection, or did not answer in time.
+            ConnectionError: it closed the connection.
+            TimeoutError: it did not answer in time.
             ToolIsGone: the tool ended meanwhile.
         """
         data, deadline = b"", time.monotonic() + deadline_s
         while not data.endswith(b"\n"):
             if time.monotonic() > deadline:
-                raise ConnectionError("the zygote does not answer")
+                raise TimeoutError("the zygote does not answer")
             self._look_for_tool()
             ready, _, _ = select.select([connection.fileno(), 0], [], [], _TICK_S)
             if connection.fileno() in ready:

@@ -54,7 +54,6 @@ class Launcher:
         job_environment: dict[str, str],
         timeout_s: float,
         seed: int,
-        caller_bytes: int = 0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """
@@ -64,7 +63,6 @@ class Launcher:
             job_environment: variables each probe sets before the device starts (allocator).
             timeout_s: wall limit of one process, loading included.
             seed: of every probe.
-            caller_bytes: on the CPU, private memory of the process that will train after the search; 0 = a fresh one.
             say: told once about a fallback.
         """
         self._source = source
@@ -72,12 +70,12 @@ class Launcher:
         self._job_environment = job_environment
         self._timeout_s = timeout_s
         self._seed = seed
-        self._caller_bytes = caller_bytes
         self._say = say
         # The pickle of live objects lies in the working directory, so that the guardian removes it, too, at the end.
         pickled = Path(source.pickle_path).parent if source.pickle_path else None
         self._directory = pickled or Path(tempfile.mkdtemp(prefix="autotune-"))
         self._guardian: subprocess.Popen[bytes] | None = None
+        self._zygote = False
         self._report = -1
         self._reports = b""
         self._number = 0
@@ -129,7 +127,7 @@ class Launcher:
             batch_size=question.batch_size,
             form=question.form,
             limit_bytes=budget.limit_bytes,
-            reserve_bytes=self._caller_bytes if device == "cpu" else reserve_bytes,
+            reserve_bytes=reserve_bytes,
         )
         return probe_result(
             question,
@@ -146,12 +144,18 @@ class Launcher:
     def _run(self, op: Op, *, fork: bool = True, **details: Any) -> tuple[Ended, Path, Path, str]:
         """One order through zygote or spawn: its end, its logs, and how it was started."""
         if self._guardian is None:
-            self._start_guardian(str(details["device"]))
+            self._start_guardian()
+        fork = fork and self._forks
+        if fork and not self._zygote:
+            self._load_zygote(str(details["device"]))
+            fork = self._forks
         self._number += 1
-        name = str(self._number)
-        request = self._request(name, op, fork=self._forks and fork, **details)
-        launcher = "fork" if request.fork else "spawn"
-        return self._ask(request), Path(request.stdout), Path(request.stderr), launcher
+        request = self._request(str(self._number), op, fork=fork, **details)
+        ended = self._ask(request)
+        if fork and not ended.zygote:
+            self._forks = False
+            self._say("probes start a fresh interpreter each from here on, which is slower: forking one failed")
+        return ended, Path(request.stdout), Path(request.stderr), "fork" if fork else "spawn"
 
     def _request(self, name: str, op: Op, *, load: bool = False, fork: bool = False, **details: Any) -> Request:
         """Write the order down and address it."""
@@ -182,8 +186,12 @@ class Launcher:
             deadline_s=self._timeout_s,
         )
 
-    def _start_guardian(self, device: str) -> None:
-        """Start the guardian and, where forking may work, the zygote in it."""
+    def _start_guardian(self) -> None:
+        """Start the guardian.
+
+        Raises:
+            EnvironmentTrouble: no process can be started.
+        """
         reading, writing = os.pipe()
         call = f"from autotune.probe.guardian import main; main({str(self._directory)!r}, {os.getpid()}, {writing})"
         with (self._directory / "guardian.err").open("ab") as log:
@@ -202,9 +210,14 @@ class Launcher:
             finally:
                 os.close(writing)
         self._report, self._reports = reading, b""
-        if not self._forks:
-            return
-        request = self._request("zygote", Op.LOAD, load=True, device=device)
+
+    def _load_zygote(self, device: str) -> None:
+        """Have the workload loaded once, to be forked from; where that is unsafe, say so and spawn from now on.
+
+        Raises:
+            AutotuneError: the workload cannot be loaded.
+        """
+        request = self._request(f"zygote-{self._number}", Op.LOAD, load=True, device=device)
         ended = self._ask(request)
         answer = read_answer(ended)
         if answer and answer.refused is not None:
@@ -258,7 +271,9 @@ class Launcher:
                     raise self._guardian_trouble("died")
                 self._reports += data
         line, self._reports = self._reports.split(b"\n", 1)
-        return read_ended(line)
+        ended = read_ended(line)
+        self._zygote = ended.zygote
+        return ended
 
     def _guardian_trouble(self, what: str) -> EnvironmentTrouble:
         text = tail(self._directory / "guardian.err")

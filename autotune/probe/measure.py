@@ -121,9 +121,9 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     form, meter = order.form, recorder.meter
     if isinstance(meter, CudaMeter):
         meter.start(order.device_uuid)
-    meter.limit(order.limit_bytes, order.reserve_bytes)
     applied = Applied(order.settings, device)
     with recorder.during(Phase.BUILD):
+        meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
         model = place(workload.make_model(), device)
         model.train()
@@ -142,8 +142,10 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
             steps.pause()
         if steps.enough(asked, number):
             break
-    if form is Form.SHORT and workload.evaluates:
+    if form is Form.SHORT:
         steps.evaluate()
+    elif not steps.paused:
+        steps.pause()
     recorder.read_device()
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
     recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
@@ -221,8 +223,8 @@ class Steps:
         self._count_step(took, forward_calls=self._calls - calls, loss=total / applied.settings.accumulate)
         del total
         recorder.retries.append(recorder.meter.retries() - retries)
-        recorder.allocated_after.append(recorder.meter.allocated() - self._batch_on_device)
         if took:
+            recorder.allocated_after.append(recorder.meter.allocated() - self._batch_on_device)
             state = [t for s in self._optimizer.state.values() for t in tensors(s)]
             recorder.composition["optimizer_bytes"] = _storage_bytes(state)
         if number == 1:

@@ -17,6 +17,7 @@ from autotune.errors import EnvironmentTrouble
 from autotune.model import ALLOCATOR_VARIABLES
 from autotune.probe import nvml
 from autotune.probe.host import own_data_bytes
+from autotune.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,7 @@ class CpuMeter:
         self._ticks: list[float] = []
         self._hard_limit: int | None = None
         self._files_at_begin = 0
+        self._held_at_begin = 0
         self.cap_bytes: int | None = None
         self.others_bytes: int | None = None
 
@@ -196,13 +198,20 @@ class CpuMeter:
         """Limit the data segment: all private writable memory, whether by heap or by mapping (Linux 4.7, setrlimit(2)).
 
         Set after the imports, it makes PyTorch's own CPU allocator fail at the size where a machine of that size would,
-        and leaves read-only file mappings (libraries) out, which the kernel can drop. What the calling process holds
-        (``reserve_bytes``) beyond what this one holds now will be missing when training goes on there.
+        and leaves read-only file mappings (libraries) out, which the kernel can drop.
+
+        Raises:
+            MemoryError: the process holds that much already.
         """
-        missing = max(0, reserve_bytes - own_data_bytes()) if reserve_bytes else 0
-        limit_bytes = max(0, limit_bytes - missing)
+        del reserve_bytes  # everything of this process is within the limit
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         cap = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        held = own_data_bytes()
+        if held >= cap:
+            raise MemoryError(
+                f"the process and its libraries hold {format_bytes(held)} before training begins;"
+                f" {format_bytes(cap)} are allowed"
+            )
         resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))
         self._hard_limit, self.cap_bytes = hard, cap
 
@@ -213,20 +222,23 @@ class CpuMeter:
     def begin(self) -> None:
         with contextlib.suppress(OSError):  # some sandboxes lack it; then peaks are those of the whole process so far
             _CLEAR_REFS.write_text("5")
-        self._files_at_begin = _status().get("RssFile", 0)
+        status = _status()
+        self._files_at_begin = status.get("RssFile", 0)
+        self._held_at_begin = status.get("RssAnon", 0)
 
     def end(self) -> Peak:
         """Peak of this process's own memory in the phase, plus what its children (loader workers) hold at its end.
 
         VmHWM, since ``ru_maxrss`` of a forked child starts at its parent's. File pages are taken off as far as they
         were there all the time; those that came and went (a mapped checkpoint) cannot be told from the rest, but
-        private memory never exceeds the cap, so cap plus shared memory bounds the figure.
+        private memory does not grow beyond the cap, so cap plus shared memory bounds the figure.
         """
         status = _status()
         files = min(self._files_at_begin, status.get("RssFile", 0))
         peak = status["VmHWM"] - files
         if self.cap_bytes is not None:
-            peak = min(peak, self.cap_bytes + status.get("RssShmem", 0))
+            private = max(self.cap_bytes, self._held_at_begin, status.get("RssAnon", 0))
+            peak = min(peak, private + status.get("RssShmem", 0))
         return Peak(peak + _children_bytes(os.getpid()), None)
 
     def allocated(self) -> int:
@@ -251,12 +263,15 @@ class CpuMeter:
 
 
 def _children_bytes(pid: int) -> int:
-    """Private memory of all descendants now."""
+    """Memory that descendants hold for themselves now; pages they still share with their parent count there."""
     total = 0
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError, KeyError):  # a thread or child that has just ended
-            for child in children.read_text().split():
-                total += _status(Path(f"/proc/{child}/status"))["RssAnon"] + _children_bytes(int(child))
+    with contextlib.suppress(OSError):  # no procfs
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread or child that has just ended
+                for child in children.read_text().split():
+                    lines = Path(f"/proc/{child}/smaps_rollup").read_text().splitlines()
+                    total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty:"))
+                    total += _children_bytes(int(child))
     return total
 
 

@@ -36,7 +36,7 @@ class Order:
     limit_bytes: int = 0
     """The budget."""
     reserve_bytes: int = 0
-    """CUDA: non-PyTorch device memory seen in earlier probes. CPU: memory of the process that will go on to train."""
+    """Non-PyTorch device memory seen in earlier probes."""
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""

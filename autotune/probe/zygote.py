@@ -24,7 +24,8 @@ from autotune.probe.wire import Channel
 if TYPE_CHECKING:
     from autotune.workload.task import Workload
 
-_CANARY_S = 30.0  # a healthy fork answers in milliseconds, with a device in a second or a few; a dead-locked one never
+_CANARY_S = 10.0  # a healthy fork answers in milliseconds; a dead-locked one never
+_CANARY_DEVICE_S = 60.0  # starting the driver takes a second, on a host with many devices several
 
 
 def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
@@ -85,7 +86,7 @@ def why_fork_is_unsafe(device: str) -> str:
     canary = os.fork()
     if canary == 0:
         _sing(device)
-    deadline = time.monotonic() + _CANARY_S
+    deadline = time.monotonic() + (_CANARY_S if device == "cpu" else _CANARY_DEVICE_S)
     while time.monotonic() < deadline:
         pid, status = os.waitpid(canary, os.WNOHANG)
         if pid:

@@ -75,6 +75,7 @@ SEARCH = SearchRecord(
         batch="int64 [B, 1024]",
         data_set_size=60_000,
         evaluates=True,
+        process_bytes=8192,
         notes=("data sampled", "größer — 大"),
     ),
     machine=Machine(
@@ -95,6 +96,7 @@ SEARCH = SearchRecord(
         capacity_bytes=141 * GIB,
         others_bytes=3 * GIB,
         headroom_bytes=GIB // 4,
+        caller_bytes=4096,
     ),
     answer=ANSWER,
     message="28 runs out of memory",

@@ -56,6 +56,16 @@ def test_a_limit_beyond_the_device_is_refused_with_both_figures() -> None:
         make_budget(machine(), memory_limit_bytes=100 * GIB, others_bytes=None, host=HOST)
 
 
+def test_what_the_caller_holds_is_taken_off_a_limit_on_the_process_and_off_nothing_else() -> None:
+    held = {"others_bytes": None, "host": HOST, "caller_bytes": GIB}
+    limited = make_budget(machine("cpu", 24 * GIB), memory_limit_bytes=4 * GIB, **held)  # type: ignore[arg-type]
+    assert (limited.limit_bytes, limited.caller_bytes) == (3 * GIB, GIB)
+    available = make_budget(machine("cpu", 24 * GIB), memory_limit_bytes=None, **held)  # type: ignore[arg-type]
+    assert available.caller_bytes == 0, "available memory has left it out already"
+    cuda = make_budget(machine(), memory_limit_bytes=4 * GIB, **held)  # type: ignore[arg-type]
+    assert (cuda.limit_bytes, cuda.caller_bytes) == (4 * GIB, 0)
+
+
 def test_a_limit_beyond_what_others_leave_is_refused_with_their_share() -> None:
     with pytest.raises(EnvironmentTrouble, match="other processes hold 60 GiB of the 80 GiB"):
         make_budget(machine(), memory_limit_bytes=24 * GIB, others_bytes=60 * GIB, host=HOST)

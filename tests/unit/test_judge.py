@@ -52,6 +52,10 @@ def test_all_steps_skipped_by_the_scaler_is_unstable() -> None:
     assert verdict(replace(GOOD, steps_executed=0, steps_skipped=30)) == (Outcome.UNSTABLE, Cause.STEPS_SKIPPED)
 
 
+def test_a_long_form_with_hardly_a_step_taken_is_unstable() -> None:
+    assert verdict(replace(GOOD, steps_executed=3, steps_skipped=27)) == (Outcome.UNSTABLE, Cause.STEPS_SKIPPED)
+
+
 def test_some_skipped_steps_are_fine_once_enough_were_taken() -> None:
     assert verdict(replace(GOOD, steps_executed=8, steps_skipped=9)) is None
 
@@ -95,6 +99,7 @@ STEADY = {
     "warm-up": (10, 20, 40, 40, 40, 40, 40, 40),
     "one jump in the middle": (10, 40, 40, 40, 55, 55, 55, 55),
     "varying": (10, 50, 20, 40, 41, 60, 30, 90),
+    "noisy": (10, 40, 44, 40, 46, 47, 41, 48),
     "falling": (90, 80, 70, 60, 50, 40, 30, 20),
 }
 

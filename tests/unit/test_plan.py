@@ -1,0 +1,58 @@
+"""What a plan refuses, with the value and the next step, and what it takes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import api
+from autotune.errors import UsageError
+from autotune.units import GIB
+
+FILE = str(Path(__file__).parent.parent.parent / "examples" / "tiny_gpt.py")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_batch", "8"),
+        ("max_batch", 0),
+        ("multiple_of", True),
+        ("multiple_of", 2.5),
+        ("start_batch", -1),
+        ("accumulate", 0),
+        ("timeout_s", "60"),
+        ("timeout_s", float("nan")),
+        ("time_budget_s", 0),
+        ("seed", None),
+        ("seed", 2**64),
+        ("memory_limit", "much"),
+        ("memory_limit", True),
+        ("memory_limit", 0),
+        ("memory_limit", 1.5),
+        ("precision", "fp8"),
+        ("allocator", "expandable segments"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_with_the_value_and_a_hint(option: str, value: Any) -> None:
+    with pytest.raises(UsageError) as raised:
+        api.plan(FILE, **{option: value})
+    assert str(value) in raised.value.message
+    assert raised.value.hint
+
+
+def test_a_bound_without_a_legal_size_is_refused() -> None:
+    with pytest.raises(UsageError, match="no multiple of 8 is within the largest batch allowed, 4"):
+        api.plan(FILE, multiple_of=8, max_batch=4)
+
+
+@pytest.mark.parametrize("limit", ["24GiB", 24 * GIB, float(24 * GIB)])
+def test_a_memory_limit_is_taken_as_bytes_or_words(limit: Any) -> None:
+    assert api.plan(FILE, memory_limit=limit).memory_limit_bytes == 24 * GIB
+
+
+def test_an_allocator_may_be_named_in_short() -> None:
+    settings = api.plan(FILE, allocator="expandable_segments").settings
+    assert settings.environment["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert settings.environment["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert api.plan(FILE, allocator="native").settings.environment == {}
