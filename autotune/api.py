@@ -358,10 +358,11 @@ def searches(storage: str | None = None, limit: int = 50) -> tuple[SearchRecord,
 
     Raises:
         StoreError: the ledger cannot be read.
+        UsageError: there is no ledger.
     """
     from autotune.storage.store import Store
 
-    with Store.open(os.fspath(storage) if storage else default_storage()) as store:
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
         return store.searches(limit)
 
 
@@ -369,11 +370,12 @@ def show(search_id: str, storage: str | None = None) -> tuple[SearchRecord, tupl
     """One search and its probes; a unique beginning of the id is enough.
 
     Raises:
-        StoreError: the ledger cannot be read, or has no such search.
+        StoreError: the ledger cannot be read.
+        UsageError: there is no ledger, or no such search in it.
     """
     from autotune.storage.store import Store
 
-    with Store.open(os.fspath(storage) if storage else default_storage()) as store:
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
         record = store.get(search_id)
         return record, store.probes(record.id)
 

@@ -10,6 +10,8 @@ brute-force outcomes in the long form, each in a fresh process.
 import argparse
 import json
 import platform
+import shlex
+import sys
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -87,8 +89,7 @@ def main() -> None:
     rows = [row(p) for p in result.probes]
     document = {
         "created": datetime.now(UTC).isoformat(),
-        "command": f"python benchmarks/limits.py {asked.workload} --precision {asked.precision}"
-        f" --allocator-gib {asked.allocator_gib:g} --step {asked.step}",
+        "command": shlex.join(["python", *sys.argv]),
         "device": result.machine.device_name,
         "torch": result.machine.torch_version,
         "cuda": result.machine.cuda_version,

@@ -51,6 +51,18 @@ def prepare(engine: Engine, address: Address) -> None:
         ) from error
 
 
+def is_there(engine: Engine, address: Address) -> bool:
+    """Tell whether there is a ledger of any version; makes nothing.
+
+    Raises:
+        StoreError: a newer autotune wrote it.
+    """
+    if address.path is not None and not (address.path.exists() and address.path.stat().st_size > 0):
+        return False  # connecting would make the file
+    with engine.connect() as connection:
+        return _revision(connection, address) is not None
+
+
 def is_ours(name: str | None, kind: str, _: object) -> bool:
     """Alembic's filter of what to compare: tables of others in the same database are none of its business."""
     return kind != "table" or (name is not None and name.startswith(PREFIX))

@@ -1,5 +1,7 @@
 """The ledger's front door: frozen values in, frozen values out, each call a transaction of its own."""
 
+import os
+import shlex
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -9,7 +11,7 @@ from typing import Self
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UsageError
 from autotune.model import Answer, ProbeResult, SearchRecord, SearchState
 from autotune.storage.address import Address, parse_address
 from autotune.storage.convert import (
@@ -22,7 +24,7 @@ from autotune.storage.convert import (
 )
 from autotune.storage.door import translated
 from autotune.storage.engine import for_writing, make_engine
-from autotune.storage.schema import prepare
+from autotune.storage.schema import is_there, prepare
 from autotune.storage.tables import ProbeRow, SearchRow
 
 _NEWEST_FIRST = (SearchRow.created.desc(), SearchRow.id.desc())
@@ -30,7 +32,10 @@ _LIST = "see what is there with `autotune runs ls`"
 
 
 class Store:
-    """One open ledger. What a method wrote is committed when it returns; only ``StoreError`` leaves it."""
+    """One open ledger. What a method wrote is committed when it returns.
+
+    Only ``StoreError`` leaves it, and ``UsageError`` for what the user named and is not there.
+    """
 
     def __init__(self, engine: Engine, address: Address) -> None:
         """Use ``Store.open``, which also prepares the tables."""
@@ -38,16 +43,30 @@ class Store:
         self._address = address
 
     @classmethod
-    def open(cls, url: str) -> Self:
-        """Open the ledger at a path or database URL; make it, its folder and its tables where they are missing.
+    def open(cls, url: str, *, create: bool = True) -> Self:
+        """Open the ledger at a path or database URL.
+
+        Args:
+            url: see ``parse_address``.
+            create: make the ledger, its folder and its tables where they are missing. False: refuse, and leave
+                nothing behind; an older ledger is brought up to date all the same.
 
         Raises:
+            UsageError: the path is a directory; there is no ledger, and none is to be made.
             StoreError: not an address, not a ledger, not reachable, not writable, locked for too long, or written by
                 a newer autotune.
         """
         address = parse_address(url)
+        if address.path is not None and os.path.isdir(address.path):
+            inside = shlex.quote(str(address.path / "ledger.sqlite3"))
+            raise UsageError(f"{address.path} is a directory", hint=f"name a file: --storage {inside}")
         with translated(address):
             engine = make_engine(address)
+            if not create and not is_there(engine, address):
+                raise UsageError(
+                    f"no ledger at {address.label}",
+                    hint="look at --storage; a search makes one: autotune search model.py",
+                )
             prepare(engine, address)
         return cls(engine, address)
 
@@ -134,7 +153,7 @@ class Store:
         """Return a search by its id, or by as much of its beginning as no other search shares.
 
         Raises:
-            StoreError: no search or several begin like this.
+            UsageError: no search or several begin like this.
         """
         # Not LIKE: it has wildcards, and ignores case in one database and not in the other.
         begins = func.substr(SearchRow.id, 1, len(search_id)) == search_id
@@ -142,9 +161,11 @@ class Store:
             ids = session.scalars(select(SearchRow.id).where(begins).order_by(SearchRow.id)).all() if search_id else []
             if search_id not in ids and len(ids) > 1:
                 shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")
-                raise StoreError(f"{len(ids)} searches begin with {search_id!r}: {shown}", hint=_LIST)
-            whole_id = ids[0] if len(ids) == 1 else search_id
-            return search_from_row(self._known(session.get(SearchRow, whole_id), search_id))
+                raise UsageError(f"{len(ids)} searches begin with {search_id!r}: {shown}", hint=_LIST)
+            row = session.get(SearchRow, ids[0] if len(ids) == 1 else search_id)
+            if row is None:
+                raise UsageError(self._missing(search_id), hint=_LIST)
+            return search_from_row(row)
 
     def searches(self, limit: int = 50) -> tuple[SearchRecord, ...]:
         """Return at most ``limit`` searches, newest first."""
@@ -179,8 +200,11 @@ class Store:
 
     def _known(self, row: SearchRow | None, search_id: str) -> SearchRow:
         if row is None:
-            raise StoreError(f"ledger {self._address.label} has no search {search_id!r}", hint=_LIST)
+            raise StoreError(self._missing(search_id), hint=_LIST)
         return row
+
+    def _missing(self, search_id: str) -> str:
+        return f"ledger {self._address.label} has no search {search_id!r}"
 
 
 def _check_end(search_id: str, state: SearchState, answer: Answer | None) -> None:

@@ -84,7 +84,7 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
     except typer.Exit as end:
         return end.exit_code
     except _CommandLineError as error:
-        return _misused(error, program)
+        return _misused(error, program, argv)
     except AutotuneError as error:
         notes: list[str] = getattr(error, "__notes__", [])
         _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
@@ -115,10 +115,11 @@ def resume_command(program: str, argv: Sequence[str]) -> str:
     return f"{program} {shlex.join([*own, *argv[own_end:]])}"
 
 
-def _misused(error: Any, program: str) -> int:
+def _misused(error: Any, program: str, argv: Sequence[str]) -> int:
     """A command line that typer cannot read: an unknown option, a missing argument, a value of the wrong kind."""
-    path = error.ctx.command_path if error.ctx is not None else program
-    _complain(error.format_message(), hint=f"{path} --help")
+    from autotune.cli.misuse import misuse_hint
+
+    _complain(error.format_message(), hint=misuse_hint(error, program, argv))
     return _CODE_USAGE
 
 

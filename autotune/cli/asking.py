@@ -25,6 +25,7 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
     progress = Progress(Screen(stderr=True), _verbosity(asked))
     plan: Plan | None = None
     try:
+        asked.check()
         if asked.output is not None:
             check_writable(asked.output)
         plan = api.plan(

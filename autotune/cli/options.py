@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.errors import UsageError
 from autotune.model import Precision
 
 Model = Annotated[
@@ -81,6 +82,18 @@ class Asked:
     quiet: bool
     resume_command: str
     """What to type to go on after an interruption."""
+
+    def check(self) -> None:
+        """Find options that contradict each other.
+
+        Raises:
+            UsageError: two of them do.
+        """
+        if self.start_batch is not None and self.max_batch is not None and self.start_batch > self.max_batch:
+            raise UsageError(
+                f"start-batch {self.start_batch} is above max-batch {self.max_batch}",
+                hint="lower --start-batch or raise --max-batch",
+            )
 
 
 def searching(run: Callable[[Asked], None], *, default_output: Path | None) -> Callable[..., None]:

@@ -6,6 +6,7 @@ import typer
 
 from autotune import api
 from autotune.cli.options import Json, Storage, Verbose
+from autotune.errors import UsageError
 
 runs = typer.Typer(help="Show earlier searches: ls, show ID.", rich_markup_mode=None)
 
@@ -26,7 +27,12 @@ def list_runs(
     from autotune.cli.console import Screen
     from autotune.report.records import search_table, to_json
 
-    records = api.searches(storage=storage, limit=limit)
+    try:
+        records = api.searches(storage=storage, limit=limit)
+    except UsageError:
+        if storage is not None:
+            raise
+        records = ()  # the ledger that nobody named comes with the first search
     if not records and not json:
         Screen(stderr=True).say("no searches yet; begin with: autotune search model.py")
         return

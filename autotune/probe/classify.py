@@ -17,6 +17,7 @@ from autotune.probe.evidence import Evidence, Raised, class_names, short_name
 from autotune.probe.signatures import (
     BUGS,
     CARRIERS,
+    CPU_MODEL_HINT,
     DEVICE_RULING,
     HOST_HINT,
     LOST_CONTACT,
@@ -118,6 +119,8 @@ def _rule(raised: Raised, signature: Signature, evidence: Evidence) -> tuple[Out
     elif ruling.outcome is not Outcome.WORKLOAD_ERROR:
         ruling = replace(ruling, confirm=ruling.confirm or signature.confirm)
     ruling = replace(ruling, hint=signature.hint or ruling.hint)
+    if _moves_by_itself(kind, evidence) and not signature.hint:
+        ruling = replace(ruling, hint=CPU_MODEL_HINT)
     return _failure(ruling, evidence, _message(raised), raised=raised, requested_bytes=requested)
 
 
@@ -216,6 +219,11 @@ def _memory_hint(evidence: Evidence, text: str, requested: int | None) -> str:
 
 def _building(evidence: Evidence) -> bool:
     return evidence.phase in (Phase.LOAD, Phase.BUILD)
+
+
+def _moves_by_itself(kind: Kind, evidence: Evidence) -> bool:
+    """Tell whether the user's own code reached for a device: autotune makes the model on the CPU here."""
+    return kind is Kind.ENVIRONMENT and evidence.device == "cpu" and _building(evidence)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

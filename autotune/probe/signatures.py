@@ -39,8 +39,8 @@ class Kind(Enum):
     MASKED = auto()
     """An internal assertion or driver state behind which an out-of-memory may hide."""
     HOST_MASKED = auto()
-    """oneDNN primitives, threads, libraries being loaded and the interpreter itself fail without naming memory when the
-    process has reached its memory limit."""
+    """oneDNN primitives, threads and the interpreter itself fail without naming memory when the process has reached its
+    memory limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,7 @@ MOUNT_HINT = (
     "enlarge the shared-memory mount /dev/shm (docker run --shm-size=8g; `df -h /dev/shm` shows its size) "
     "or use fewer loader workers"
 )
+CPU_MODEL_HINT = "return the model on the CPU: autotune moves it to the device"
 STATUS_RULING = Ruling(
     outcome=Outcome.CRASHED,
     cause=Cause.LIBRARY_STATUS,
@@ -178,6 +179,12 @@ NEVER_MEMORY: tuple[Signature, ...] = (
         types=RUNTIME | {"AssertionError", "DeferredCudaCallError"},
     ),
     *_rows(
+        Kind.ENVIRONMENT,
+        ("failed to map segment from shared object", "operation not permitted"),
+        types=frozenset({"ImportError", "OSError"}),
+        hint="the library lies on a file system mounted noexec: install it, or set TMPDIR, elsewhere",
+    ),
+    *_rows(
         Kind.NOT_SUPPORTED,
         "attempting to unscale fp16 gradients",
         types=frozenset({"ValueError"}),
@@ -243,6 +250,8 @@ _HOST = (
         "std::bad_alloc",
         "out_of_host_memory",
     ),
+    # The loader found no room for a library: asked for in one piece, it may fail with a good deal of memory left.
+    *_rows(Kind.HOST, "failed to map segment from shared object", types=RUNTIME | {"ImportError", "OSError"}),
 )
 _ALLOCATING_LIBRARIES = (
     *_rows(
@@ -320,7 +329,6 @@ _AMBIGUOUS = (
         "could not execute a primitive",
         "can't start new thread",
         "resource temporarily unavailable",
-        "failed to map segment from shared object",
         "error return without exception set",
     ),
 )

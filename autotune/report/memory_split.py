@@ -80,13 +80,15 @@ _REQUESTED_BY = {
 _STATES_PER_PARAMETER = {"adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "adamax": 2}
 """Optimizers whose state per trainable parameter is known without looking: two moments of the parameter's own type."""
 
+_TELLING_SHARE = 0.01
+"""Of the budget; a part smaller than this cannot be why a probe ran out, whatever else is not known."""
+
 _ACTIONS = {
     Part.WEIGHTS: "make the model smaller, or keep its weights in bfloat16: model.to(torch.bfloat16) in make_model()",
     Part.BUFFERS: "register fewer or smaller buffers in the model",
     Part.GRADIENTS: "freeze part of the model: requires_grad_(False) on layers that need no training",
     Part.OPTIMIZER: "return an optimizer with less state from make_optimizer(), such as torch.optim.SGD or Adafactor",
     Part.BATCH: "make the samples smaller: shorter sequences or lower resolution in make_batch()",
-    Part.PROCESS: "allow more memory (--memory-limit): the process takes most of it before any training",
 }
 
 
@@ -101,10 +103,11 @@ def memory_split(
         precision: what the probe ran with; decides which advice about activations is left to give.
     """
     shares = _shares(probe, workload)
+    process_bytes = next(share.size_bytes for share in shares if share.part is Part.PROCESS)
     failure = probe.failure
     phase = failure.phase if failure else None
     requested_bytes = failure.requested_bytes if failure else None
-    dominant = _dominant(shares, requested_bytes, phase)
+    dominant = _dominant(shares, requested_bytes, phase, probe.budget_bytes)
     return MemorySplit(
         batch_size=probe.batch_size,
         what_happened=failure_words(probe),
@@ -113,7 +116,7 @@ def memory_split(
         phase=phase,
         budget_bytes=probe.budget_bytes,
         dominant=dominant,
-        next_action=_next_action(probe, dominant, precision),
+        next_action=_next_action(probe, dominant, precision, process_bytes or 0),
     )
 
 
@@ -144,8 +147,15 @@ def _shares(probe: ProbeResult, workload: WorkloadInfo) -> tuple[Share, ...]:
         _share(Part.OPTIMIZER, seen.optimizer_bytes, state_bytes),
         _share(Part.BATCH, seen.batch_bytes, None),
         Share(part=Part.ACTIVATIONS, size_bytes=_activations_bytes(probe)),
-        Share(part=Part.PROCESS, size_bytes=_resident_bytes(probe) or probe.measurement.non_pytorch_bytes),
+        _process_share(probe, workload),
     )
+
+
+def _process_share(probe: ProbeResult, workload: WorkloadInfo) -> Share:
+    measured_bytes = _resident_bytes(probe) or probe.measurement.non_pytorch_bytes
+    # Only on a CPU is the host's memory the budget's; there a process is known to hold this much with nothing built.
+    on_cpu = probe.outcome is Outcome.OUT_OF_MEMORY and probe.failure and probe.failure.cause is Cause.HOST_MEMORY
+    return _share(Part.PROCESS, measured_bytes, workload.process_bytes or None if on_cpu else None)
 
 
 def _share(part: Part, measured_bytes: int | None, expected_bytes: int | None) -> Share:
@@ -187,7 +197,9 @@ def _activations_bytes(probe: ProbeResult) -> int | None:
     return max(0, peak_bytes - sum(size for size in lived if size is not None))
 
 
-def _dominant(shares: tuple[Share, ...], requested_bytes: int | None, phase: Phase | None) -> Part | None:
+def _dominant(
+    shares: tuple[Share, ...], requested_bytes: int | None, phase: Phase | None, budget_bytes: int
+) -> Part | None:
     sizes = {share.part: share.size_bytes or 0 for share in shares}
     asked_for = _REQUESTED_BY.get(phase) if phase else None
     if asked_for is not None and requested_bytes is not None:
@@ -198,14 +210,17 @@ def _dominant(shares: tuple[Share, ...], requested_bytes: int | None, phase: Pha
             max(sizes[asked_for], requested_bytes) if share.expected else sizes[asked_for] + requested_bytes
         )
     largest = max(sizes, key=lambda part: sizes[part])
-    return largest if sizes[largest] > 0 else None
+    return largest if sizes[largest] > _TELLING_SHARE * budget_bytes else None
 
 
-def _next_action(probe: ProbeResult, dominant: Part | None, precision: Precision) -> str:
+def _next_action(probe: ProbeResult, dominant: Part | None, precision: Precision, process_bytes: int) -> str:
     if probe.outcome is Outcome.HOST_OUT_OF_MEMORY and probe.failure and probe.failure.cause is Cause.SHARED_MEMORY:
         return "enlarge the shared-memory mount (docker run --shm-size), or use no data loader workers"
     if dominant is None:
         return "run again with -v to see the whole failure, or allow more with --memory-limit"
+    if dominant is Part.PROCESS:
+        held = f"{format_bytes(process_bytes)} of {format_bytes(probe.budget_bytes)}"
+        return f"allow more memory (--memory-limit): the process and its libraries hold {held}"
     if dominant is not Part.ACTIVATIONS:
         return _ACTIONS[dominant]
     if precision in {Precision.BF16, Precision.FP16}:

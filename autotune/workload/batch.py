@@ -43,6 +43,18 @@ def replace_leaves(batch: object, applies: Callable[[object], bool], change: Cal
     return walk(batch)
 
 
+def is_moved(batch: object) -> bool:
+    """Whether ``to_device`` finds anything in the batch to move."""
+    found: list[object] = []
+
+    def keep(leaf: object) -> object:
+        found.append(leaf)
+        return leaf
+
+    replace_leaves(batch, lambda leaf: callable(getattr(leaf, "to", None)), keep)
+    return bool(found)
+
+
 def tensors(batch: object) -> list[torch.Tensor]:
     """All tensors of a batch, in its order."""
     if isinstance(batch, torch.Tensor):

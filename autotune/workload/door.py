@@ -10,6 +10,8 @@ from pathlib import Path
 from autotune.errors import AutotuneError, WorkloadError
 from autotune.workload.trace import user_traceback
 
+_NO_DEVICE = ("not compiled with cuda enabled", "found no nvidia driver", "no cuda gpus are available")
+"""What PyTorch says, in lower case, to code that moves a model to a device that is not there."""
 _GUARD = 'under `if __name__ == "__main__":`'
 
 
@@ -56,6 +58,8 @@ def _hint(error: Exception) -> str:
         return f"correct line {error.lineno} of {error.filename}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _missing_hint(error.name)
+    if any(text in str(error).lower() for text in _NO_DEVICE):
+        return "return the model on the CPU: autotune moves it to the device"
     return "running the file with python shows the same error; what only training needs belongs " + _GUARD
 
 

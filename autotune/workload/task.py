@@ -7,11 +7,13 @@ from torch import nn
 
 from autotune.errors import WorkloadError
 from autotune.model import Recognised
-from autotune.workload.batch import describe
+from autotune.workload.batch import describe, is_moved
 from autotune.workload.dataset import BatchSource, length, open_data
 from autotune.workload.default_loss import default_loss, own_loss
 from autotune.workload.parts import Parts
 from autotune.workload.seen import kind_of
+
+_NOTHING_TO_MOVE = "no tensors in the batch: nothing is moved to the device"
 
 
 class Workload:
@@ -37,6 +39,7 @@ class Workload:
             self.data_set_size = length(parts.make_dataset())
             notes += ("batches come from make_batch; make_dataset only bounds their size",)
         self.notes = notes
+        """What the user should know; a batch without tensors is known only once one was made."""
 
     @property
     def evaluates(self) -> bool:
@@ -67,11 +70,17 @@ class Workload:
             WorkloadError: there is no batch in what the user's function returned.
         """
         if self._data is not None:
-            return self._data.batch(batch_size)
+            return self._looked_at(self._data.batch(batch_size))
         assert self._parts.make_batch is not None  # recognition saw to it
         batch = self._parts.make_batch(batch_size)
         if batch is None:
             raise WorkloadError(f"make_batch({batch_size}) returned None", hint="end it with `return batch`")
+        return self._looked_at(batch)
+
+    def _looked_at(self, batch: object) -> object:
+        """The same batch; whether it can be moved to a device is noted once."""
+        if _NOTHING_TO_MOVE not in self.notes and not is_moved(batch):
+            self.notes += (_NOTHING_TO_MOVE,)
         return batch
 
     def loss(self, model: nn.Module, batch: object) -> torch.Tensor:

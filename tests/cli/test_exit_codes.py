@@ -99,6 +99,42 @@ def test_a_command_line_that_makes_no_sense_is_a_usage_error(
     assert "search" not in fake.calls
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("search ok.py --hidden 5", "search ok.py -- --hidden 5"),
+        ("search ok.py --hidden=5 --seed 1", "search ok.py --seed 1 -- --hidden=5"),
+        ("max-batch -v ok.py --wide --json", "max-batch -v ok.py --json -- --wide"),
+        ("inspect --device cpu ok.py --hidden 5 -- --depth 3", "inspect --device cpu ok.py -- --hidden 5 --depth 3"),
+    ],
+)
+def test_an_option_of_the_users_file_is_moved_behind_the_dashes(invoke: Invoke, typed: str, instead: str) -> None:
+    ended = invoke(*typed.split())
+    assert ended.code == 2
+    assert ended.err.endswith(f"hint: arguments for your file come after --: autotune {instead}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "path"),
+    [
+        ("search --hidden ok.py", "search"),
+        ("search --device cpu --hidden 5", "search"),
+        ("runs show abc --hidden", "runs show"),
+    ],
+)
+def test_an_unknown_option_without_a_model_before_it_is_just_unknown(invoke: Invoke, typed: str, path: str) -> None:
+    assert invoke(*typed.split()).err.endswith(f"hint: autotune {path} --help\n")
+
+
+@pytest.mark.parametrize("command", ["search", "max-batch"])
+def test_a_start_above_the_largest_size_is_a_usage_error(invoke: Invoke, fake: FakeApi, command: str) -> None:
+    ended = invoke(command, "ok.py", "--start-batch", "9", "--max-batch", "4")
+    assert ended.code == 2
+    assert ended.err == ("error: start-batch 9 is above max-batch 4\nhint: lower --start-batch or raise --max-batch\n")
+    assert fake.calls == {}
+    assert invoke(command, "ok.py", "--start-batch", "4", "--max-batch", "4").code == 0
+
+
 def test_a_usage_error_of_the_plan_is_json_too(invoke: Invoke, fake: FakeApi) -> None:
     fake.plan_error = UsageError("accumulate is 0", hint="give --accumulate 1 or more")
     ended = invoke("search", "model.py", "--accumulate", "0", "--json")

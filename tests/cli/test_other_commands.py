@@ -2,8 +2,11 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 
+from autotune import api
 from autotune.errors import UsageError
+from autotune.model import SearchRecord
 from autotune.workload.template import MODEL_FILE
 from tests.cli.conftest import FakeApi, Invoke
 
@@ -35,6 +38,21 @@ def test_an_empty_ledger_is_told_on_stderr(invoke: Invoke, fake: FakeApi) -> Non
     assert (ended.code, ended.out) == (0, "")
     assert "no searches yet" in ended.err
     assert json.loads(invoke("runs", "ls", "--json").out) == []
+
+
+def test_a_ledger_that_was_named_and_is_missing_is_an_error_and_the_default_one_is_just_empty(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(storage: str | None, limit: int) -> tuple[SearchRecord, ...]:
+        raise UsageError("no ledger at typo")
+
+    monkeypatch.setattr(api, "searches", missing)
+    named = invoke("runs", "ls", "--storage", "typo")
+    assert (named.code, named.out) == (2, "")
+    assert "error: no ledger at typo\n" in named.err
+    unnamed = invoke("runs", "ls")
+    assert unnamed.code == 0
+    assert "no searches yet" in unnamed.err
 
 
 def test_runs_ls_can_be_read_by_programs(invoke: Invoke) -> None:
@@ -88,9 +106,29 @@ def test_init_does_not_overwrite_unless_forced(invoke: Invoke) -> None:
 
 
 def test_init_into_nowhere_says_so(invoke: Invoke) -> None:
-    ended = invoke("init", "nowhere/model.py")
+    ended = invoke("init", "no where/model.py")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: the folder no where does not exist\n"
+        "hint: make it first: mkdir -p 'no where' && autotune init 'no where/model.py'\n"
+    )
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+@pytest.mark.parametrize("folder", [".", "here"])
+def test_init_of_a_folder_names_a_file_in_it(invoke: Invoke, folder: str, force: tuple[str, ...]) -> None:
+    Path("here").mkdir()
+    ended = invoke("init", folder, *force)
+    assert ended.code == 2
+    assert ended.err == f"error: {folder} is a directory\nhint: name a file: autotune init {folder}/model.py\n"
+
+
+def test_init_below_a_file_cannot_write(invoke: Invoke) -> None:
+    Path("file").touch()
+    ended = invoke("init", "file/model.py")
     assert ended.code == 5
-    assert "cannot write nowhere/model.py: No such file or directory" in ended.err
+    assert "cannot write file/model.py: Not a directory" in ended.err
 
 
 def test_the_next_command_of_init_survives_a_blank_in_the_name(invoke: Invoke) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UsageError
 from autotune.storage import engine as engine_module
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
@@ -175,11 +175,36 @@ def test_a_folder_that_cannot_be_made_is_one_error_with_a_command(tmp_path: Path
     assert f"ls -ld {tmp_path}/file" in caught.value.hint
 
 
-def test_a_folder_in_place_of_the_file_is_one_error_with_a_command(tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").mkdir()
-    with pytest.raises(StoreError, match="cannot be opened") as caught:
-        Store.open(str(tmp_path / "ledger.db"))
-    assert "ls -ld" in caught.value.hint
+@pytest.mark.parametrize("create", [True, False])
+def test_a_folder_in_place_of_the_file_is_a_usage_error_that_names_a_file_in_it(tmp_path: Path, create: bool) -> None:
+    folder = tmp_path / "ledger.db"
+    folder.mkdir()
+    with pytest.raises(UsageError) as caught:
+        Store.open(str(folder), create=create)
+    assert caught.value.message == f"{folder} is a directory"
+    assert caught.value.hint == f"name a file: --storage {folder}/ledger.sqlite3"
+    assert list(folder.iterdir()) == []
+
+
+def test_a_reader_makes_neither_ledger_nor_folder(tmp_path: Path) -> None:
+    path = tmp_path / "typo" / "ledger.db"
+    with pytest.raises(UsageError) as caught:
+        Store.open(str(path), create=False)
+    assert caught.value.message == f"no ledger at {path}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_leaves_a_file_that_is_no_ledger_as_it_is(tmp_path: Path) -> None:
+    empty, foreign = tmp_path / "empty.db", tmp_path / "foreign.db"
+    empty.touch()
+    with closing(sqlite3.connect(foreign)) as other:
+        other.execute("CREATE TABLE mine (x)")
+    before = foreign.read_bytes()
+    for path in (empty, foreign):
+        with pytest.raises(UsageError, match="no ledger at"):
+            Store.open(str(path), create=False)
+    assert (empty.read_bytes(), foreign.read_bytes()) == (b"", before)
+    assert sorted(tmp_path.iterdir()) == [empty, foreign]
 
 
 def test_c35_a_reader_that_stays_does_not_stop_a_writer(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UsageError
 from autotune.model import Measurement, ProbeResult, SearchState
 from autotune.storage.store import Store
 from tests.contract.samples import ANSWER, FITTING_PROBE, NOON, PROBE, SEARCH, search
@@ -116,7 +116,7 @@ class TestStoreContract:
     def test_an_unknown_search_is_an_error_that_says_what_to_type(
         self, store: Store, call: Callable[[Store], object]
     ) -> None:
-        with pytest.raises(StoreError, match="has no search 'nosuch'") as caught:
+        with pytest.raises((StoreError, UsageError), match="has no search 'nosuch'") as caught:
             call(store)
         assert "autotune runs ls" in caught.value.hint
 
@@ -202,13 +202,13 @@ class TestStoreContract:
     @pytest.mark.parametrize("beginning", ["", "%", "_bc1", "ABC1", "abc11"])
     def test_what_begins_no_id_finds_nothing(self, store: Store, beginning: str) -> None:
         store.begin(search("abc1"))
-        with pytest.raises(StoreError, match="has no search"):
+        with pytest.raises(UsageError, match="has no search"):
             store.get(beginning)
 
     def test_an_ambiguous_beginning_is_an_error_that_lists_the_searches(self, store: Store) -> None:
         for number in range(7):
             store.begin(search(f"abc{number}"))
-        with pytest.raises(StoreError, match="7 searches begin with 'ab': abc0, abc1, abc2, abc3, abc4, …") as caught:
+        with pytest.raises(UsageError, match="7 searches begin with 'ab': abc0, abc1, abc2, abc3, abc4, …") as caught:
             store.get("ab")
         assert "autotune runs ls" in caught.value.hint
 
@@ -221,6 +221,11 @@ class TestStoreContract:
     def test_an_id_that_is_not_unicode_is_an_error_of_the_store(self, store: Store) -> None:
         with pytest.raises(StoreError):
             store.get("\udce4")
+
+    def test_a_reader_opens_what_a_writer_made(self, store: Store, url: str) -> None:
+        store.begin(SEARCH)
+        with Store.open(url, create=False) as reader:
+            assert reader.get(SEARCH.id) == SEARCH
 
     def test_closing_twice_is_fine(self, store: Store) -> None:
         store.close()

@@ -357,6 +357,15 @@ def test_a_nameless_failure_at_the_memory_limit_of_the_process_is_host_memory(te
     assert (outcome, failure.cause, failure.confirm) == (Outcome.OUT_OF_MEMORY, Cause.HOST_MEMORY, True)
 
 
+@pytest.mark.parametrize("kind", ["ImportError", "OSError", "RuntimeError"])
+@pytest.mark.parametrize("free_bytes", [None, 0, 3 * GIB])
+def test_a_library_that_finds_no_room_is_host_memory_whatever_is_left(kind: str, free_bytes: int | None) -> None:
+    form = raised(f"builtins.{kind}", "libgomp.so.1: failed to map segment from shared object")
+    facts = Evidence(raised=(form,), phase=Phase.FORWARD, device="cpu", free_bytes=free_bytes, capacity_bytes=4 * GIB)
+    outcome, failure = classify(facts)
+    assert (outcome, failure.cause, failure.confirm) == (Outcome.OUT_OF_MEMORY, Cause.HOST_MEMORY, False)
+
+
 def test_room_under_the_limit_of_the_process_is_counted_as_the_limit_counts() -> None:
     facts = Evidence(
         raised=(runtime_error("could not create a primitive"),),

@@ -134,3 +134,26 @@ def test_a_request_to_the_host_is_not_measured_by_a_small_device() -> None:
 def test_an_absurd_request_while_building_is_a_bug_of_the_model() -> None:
     form = raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate more than 1EB memory.")
     assert classify(Evidence(raised=(form,), phase=Phase.BUILD, device="cuda"))[1].cause is Cause.USER_BUG
+
+
+@pytest.mark.parametrize("phase", [Phase.LOAD, Phase.BUILD])
+@pytest.mark.parametrize(
+    "form",
+    [
+        raised("builtins.AssertionError", "Torch not compiled with CUDA enabled"),
+        runtime_error("Found no NVIDIA driver on your system."),
+    ],
+)
+def test_a_model_that_moves_itself_is_told_to_stay_on_the_cpu(form: Raised, phase: Phase) -> None:
+    hint = classify(Evidence(raised=(form,), phase=phase, device="cpu"))[1].hint
+    assert hint == "return the model on the CPU: autotune moves it to the device"
+    assert "nvidia-smi" in classify(Evidence(raised=(form,), phase=Phase.FORWARD, device="cpu"))[1].hint
+    assert "nvidia-smi" in classify(Evidence(raised=(form,), phase=phase, device="cuda"))[1].hint
+
+
+@pytest.mark.parametrize("kind", ["ImportError", "OSError"])
+def test_a_library_on_a_mount_that_forbids_running_it_is_not_memory(kind: str) -> None:
+    form = raised(f"builtins.{kind}", "lib.so: failed to map segment from shared object: Operation not permitted")
+    outcome, failure = classify(Evidence(raised=(form,), phase=Phase.FORWARD))
+    assert (outcome, failure.cause) == (Outcome.UNSUPPORTED, Cause.ENVIRONMENT)
+    assert "noexec" in failure.hint

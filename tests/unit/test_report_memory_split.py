@@ -100,6 +100,25 @@ def test_on_a_cpu_that_cannot_even_build_the_model_the_process_is_what_takes_the
     measurement = Measurement(peak_allocated_bytes=3 * GIB, phases=phases)
     split = memory_split(_failed(Phase.BUILD, measurement), WORKLOAD)
     assert split.dominant is Part.PROCESS
+    assert split.next_action == (
+        "allow more memory (--memory-limit): the process and its libraries hold 3 GiB of 40 GiB"
+    )
+
+
+TINY = replace(WORKLOAD, parameters=5, parameters_bytes=20, trainable_bytes=20, process_bytes=200 * MIB)
+
+
+def test_a_process_that_ended_before_it_was_measured_still_counts_on_a_cpu() -> None:
+    probe = failing(1, Outcome.OUT_OF_MEMORY, Cause.HOST_MEMORY, phase=Phase.BUILD)
+    split = memory_split(replace(probe, measurement=Measurement(), budget_bytes=256 * MIB), TINY)
+    assert split.dominant is Part.PROCESS
+    assert split.next_action.endswith("the process and its libraries hold 200 MiB of 256 MiB")
+    assert "process and libraries        200 MiB (expected)" in split.text
+
+
+def test_a_model_of_five_parameters_is_never_what_takes_the_memory() -> None:
+    split = memory_split(replace(_failed(Phase.OPTIMIZER, Measurement()), budget_bytes=256 * MIB), TINY)
+    assert split.dominant is None
     assert "--memory-limit" in split.next_action
 
 

@@ -161,3 +161,9 @@ def test_loading_does_not_start_an_accelerator(tmp_path: Path) -> None:
         "load(Source(ref='model.py', directory='.')); print(torch.cuda.is_initialized())"
     )
     assert run_python(tmp_path, "-c", program) == "False\n"
+
+
+def test_a_model_moved_at_import_to_a_device_that_is_not_there_is_told_to_stay(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        load_text(tmp_path, "raise AssertionError('Torch not compiled with CUDA enabled')")
+    assert caught.value.hint == "return the model on the CPU: autotune moves it to the device"

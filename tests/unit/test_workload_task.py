@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -131,3 +132,17 @@ def test_a_data_set_beside_make_batch_only_bounds_the_size() -> None:
     assert task.data_set_size == 3
     assert task.make_batch(5).shape == (5, 4)  # type: ignore[attr-defined]
     assert any("make_dataset only bounds" in note for note in task.notes)
+
+
+@pytest.mark.parametrize("batch", [np.zeros(2), {"x": [1, 2]}, (number for number in range(2))])
+def test_a_batch_without_tensors_is_noted_once(batch: object) -> None:
+    task = workload(make_batch=lambda n: batch)
+    assert task.make_batch(2) is batch
+    task.make_batch(2)
+    assert task.notes == ("no tensors in the batch: nothing is moved to the device",)
+
+
+def test_a_batch_with_something_to_move_is_not_noted() -> None:
+    task = workload(make_batch=lambda n: {"x": [torch.zeros(n)], "names": ["a"]})
+    task.make_batch(2)
+    assert task.notes == ()
