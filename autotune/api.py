@@ -6,6 +6,7 @@ Importing this file costs little: torch, SQLAlchemy and pydantic come with the f
 import logging
 import operator
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -332,7 +333,10 @@ def _search(
             )
         )
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
-        held = max(0, own_data_bytes() - workload.process_bytes) if trains_here else 0
+        held = 0
+        if trains_here:
+            imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
+            held = max(0, own_data_bytes() + imported - workload.process_bytes)
         budget = _budget(plan, machine, held)
         observer.found(workload, machine, budget)
         session = Session(plan, store, launcher, observer, workload, machine, budget, started)

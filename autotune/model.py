@@ -396,6 +396,8 @@ class WorkloadInfo:
     evaluates: bool
     process_bytes: int = 0
     """Private memory of a probe process with the workload loaded and nothing built; 0 where the kernel does not say."""
+    step_imports_bytes: int = 0
+    """How much of it is for what PyTorch imports at the first optimizer step, which others import only then."""
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
 

@@ -17,7 +17,7 @@ from autotune.workload.fingerprint import fingerprint
 from autotune.workload.task import Workload
 
 
-def describe(order: Order, workload: Workload, recorder: Recorder) -> dict[str, object]:
+def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_bytes: int) -> dict[str, object]:
     """Build the model and a smallest batch on the CPU, look at the device; run no step.
 
     Returns:
@@ -47,6 +47,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder) -> dict[str, 
         data_set_size=workload.data_set_size,
         evaluates=workload.evaluates,
         process_bytes=process_bytes,
+        step_imports_bytes=step_imports_bytes,
         notes=workload.notes,
     )
     return {"workload": asdict(info), "machine": asdict(machine)}

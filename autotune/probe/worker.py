@@ -61,8 +61,11 @@ def _refusal(error: AutotuneError) -> dict[str, str]:
     return {"kind": error.kind, "message": error.message, "detail": error.detail, "hint": error.hint}
 
 
-def work(order: Order, channel: Channel, workload: Workload, *, launcher: str) -> NoReturn:
-    """Do one order (``describe`` or ``probe``), answer, and end the process without running exit handlers."""
+def work(order: Order, channel: Channel, workload: Workload, *, launcher: str, step_imports_bytes: int = 0) -> NoReturn:
+    """Do one order (``describe`` or ``probe``), answer, and end the process without running exit handlers.
+
+    ``step_imports_bytes``: memory of what the zygote imported ahead of the first optimizer step.
+    """
     started = time.perf_counter()
     os.environ.update(order.job_environment)
     set_seed(order.seed)
@@ -71,7 +74,7 @@ def work(order: Order, channel: Channel, workload: Workload, *, launcher: str) -
     recorder = Recorder(channel, meter)
     try:
         if order.op is Op.DESCRIBE:
-            channel.send("answer", described=describe(order, workload, recorder), launcher=launcher)
+            channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
         else:
             run_probe(order, workload, device, recorder)
             measurement = recorder.measurement(time.perf_counter() - started)

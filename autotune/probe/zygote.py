@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.probe import linux
+from autotune.probe.host import own_data_bytes
 from autotune.probe.order import Order
 from autotune.probe.wire import Channel
 
@@ -37,7 +38,9 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
     channel = Channel(answer_fd, token)
     from autotune.probe import worker  # brings torch
 
+    before = own_data_bytes()
     import_what_steps_import()  # before the user's file, which may change defaults and add hooks
+    step_imports_bytes = own_data_bytes() - before
     order = Order.read(order_path)
     workload = worker.load(order, channel)
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a file that ignores or reaps children would take ours
@@ -54,7 +57,7 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
             return
         while not data.endswith(b"\n"):
             data += control.recv(1 << 16)
-        _fork(json.loads(data), received[0], control, channel, workload, handler)
+        _fork(json.loads(data), received[0], control, channel, workload, handler, step_imports_bytes)
 
 
 def import_what_steps_import() -> None:
@@ -118,6 +121,7 @@ def _fork(
     mine: Channel,
     workload: "Workload",
     handler: Callable[[int, FrameType | None], Any] | int | None,
+    step_imports_bytes: int,
 ) -> None:
     """Fork twice, so that the probe becomes the guardian's child, and tell the guardian its process and group."""
     for stream in (sys.stdout, sys.stderr):
@@ -134,7 +138,7 @@ def _fork(
             control.close()
             mine.close()
             signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)  # None: set by native code, unknown
-            _become_probe(wanted, answer_fd, workload)
+            _become_probe(wanted, answer_fd, workload, step_imports_bytes)
         os.write(writing, str(probe).encode())
         os._exit(0)
     os.close(writing)
@@ -145,7 +149,7 @@ def _fork(
     control.sendall(json.dumps({"pid": pid, "group": middle}).encode() + b"\n")
 
 
-def _become_probe(wanted: dict[str, str], answer_fd: int, workload: "Workload") -> None:
+def _become_probe(wanted: dict[str, str], answer_fd: int, workload: "Workload", step_imports_bytes: int) -> None:
     """Turn the forked child into a probe process; never returns."""
     from autotune.probe import worker
 
@@ -159,4 +163,10 @@ def _become_probe(wanted: dict[str, str], answer_fd: int, workload: "Workload") 
         os.dup2(file, fd)
         os.close(file)
     gc.unfreeze()
-    worker.work(Order.read(wanted["order"]), Channel(answer_fd, wanted["token"]), workload, launcher="fork")
+    worker.work(
+        Order.read(wanted["order"]),
+        Channel(answer_fd, wanted["token"]),
+        workload,
+        launcher="fork",
+        step_imports_bytes=step_imports_bytes,
+    )

@@ -17,41 +17,46 @@ def to_device(batch: object, device: torch.device | str) -> object:
 
 
 def replace_leaves(batch: object, applies: Callable[[object], bool], change: Callable[[Any], object]) -> object:
-    """A batch of the same form in which ``change`` was called on the outermost parts where ``applies`` is true."""
+    """A batch of the same form in which ``change`` was called on the outermost parts where ``applies`` is true.
 
-    def walk(part: Any) -> Any:
-        if applies(part):
-            return change(part)
-        if isinstance(part, tuple):
-            items = [walk(item) for item in part]
-            return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
-        if isinstance(part, list):
-            return type(part)(walk(item) for item in part)
-        if isinstance(part, MutableMapping):
-            changed = copy.copy(part)  # keeps the kind, and a default factory
-            changed.update({key: walk(value) for key, value in part.items()})
-            return changed
-        if isinstance(part, Mapping):
-            return {key: walk(value) for key, value in part.items()}
-        if dataclasses.is_dataclass(part) and not isinstance(part, type):
-            changed = copy.copy(cast(Any, part))
-            for field in dataclasses.fields(part):
-                object.__setattr__(changed, field.name, walk(getattr(part, field.name)))  # also on frozen ones
-            return changed
-        return part
+    No inner function calls itself here: that would be a reference cycle, which keeps what it was called with (a batch)
+    until the garbage collector comes by.
+    """
 
-    return walk(batch)
+    def again(part: object) -> Any:
+        return replace_leaves(part, applies, change)
+
+    part: Any = batch
+    if applies(part):
+        return change(part)
+    if isinstance(part, tuple):
+        items = [again(item) for item in part]
+        return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
+    if isinstance(part, list):
+        return type(part)(again(item) for item in part)
+    if isinstance(part, MutableMapping):
+        changed = copy.copy(part)  # keeps the kind, and a default factory
+        changed.update({key: again(value) for key, value in part.items()})
+        return changed
+    if isinstance(part, Mapping):
+        return {key: again(value) for key, value in part.items()}
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        changed = copy.copy(cast(Any, part))
+        for field in dataclasses.fields(part):
+            object.__setattr__(changed, field.name, again(getattr(part, field.name)))  # also on frozen ones
+        return changed
+    return part
 
 
 def is_moved(batch: object) -> bool:
     """Whether ``to_device`` finds anything in the batch to move."""
-    found: list[object] = []
+    found = []
 
-    def keep(leaf: object) -> object:
-        found.append(leaf)
+    def note(leaf: object) -> object:
+        found.append(True)
         return leaf
 
-    replace_leaves(batch, lambda leaf: callable(getattr(leaf, "to", None)), keep)
+    replace_leaves(batch, lambda leaf: callable(getattr(leaf, "to", None)), note)
     return bool(found)
 
 

@@ -76,6 +76,7 @@ SEARCH = SearchRecord(
         data_set_size=60_000,
         evaluates=True,
         process_bytes=8192,
+        step_imports_bytes=2048,
         notes=("data sampled", "größer — 大"),
     ),
     machine=Machine(

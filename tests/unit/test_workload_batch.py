@@ -1,6 +1,9 @@
 """Batches of every kind: moved, counted, described, and how many samples they are seen to hold."""
 
+import gc
+import weakref
 from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -8,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import pytest
 import torch
 
-from autotune.workload.batch import batch_bytes, describe, observed_batch, tensors, to_device
+from autotune.workload.batch import batch_bytes, describe, is_moved, observed_batch, tensors, to_device
 
 
 class Pair(NamedTuple):
@@ -165,3 +168,17 @@ def test_a_second_size_recognises_time_first_and_packed_batches() -> None:
 
 def test_a_second_batch_that_does_not_differ_says_nothing() -> None:
     assert observed_batch(ones(64, 3), 128, reference=(ones(64, 3), 2)) == 64
+
+
+@pytest.mark.parametrize("look", [is_moved, tensors, describe, batch_bytes, lambda batch: to_device(batch, "meta")])
+def test_looking_at_a_batch_does_not_keep_it_alive(look: Callable[[object], object]) -> None:
+    """A kept batch is a leak of one batch a step until the garbage collector runs, and a probe would blame the user."""
+    tensor = torch.ones(4)
+    gone = weakref.ref(tensor)
+    gc.disable()
+    try:
+        look({"a": [tensor], "b": (tensor, "text")})
+        del tensor
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from autotune import api, find_max_batch
+from autotune import find_max_batch
 from autotune.probe import launcher  # noqa: F401 - loaded before memory is looked at, as the ledger is
+from autotune.storage.store import Store
 
 WIDTH = 2048
 
@@ -46,7 +47,7 @@ def state() -> dict[str, object]:
     }
 
 
-api.searches("ledger")
+Store.open("ledger").close()
 before, held = state(), private_mib()
 found = find_max_batch(model, make_batch, loss=loss, device="cpu", max_batch=1, storage="ledger")
 grown = private_mib() - held
