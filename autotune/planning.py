@@ -1,0 +1,125 @@
+"""A checked plan from what a person typed or a script passed. Every refusal names the value and what to give instead."""
+
+import operator
+from typing import SupportsIndex, TypedDict
+
+from autotune.errors import UsageError
+from autotune.model import Plan, Precision, Settings, Source
+from autotune.units import parse_bytes
+
+ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True"}
+"""Short names of allocator configurations; anything else is taken as PyTorch's own syntax."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """What may be asked of a search beside its workload; ``find_max_batch`` explains each."""
+
+    device: str
+    precision: str
+    allocator: str
+    accumulate: int
+    memory_limit: str | int | None
+    multiple_of: int
+    start_batch: int | None
+    max_batch: int | None
+    timeout_s: float
+    time_budget_s: float | None
+    seed: int
+    recommend: bool
+
+
+def make_plan(
+    source: Source,
+    *,
+    device: str = "auto",
+    precision: str = "default",
+    allocator: str = "",
+    accumulate: int = 1,
+    memory_limit: str | int | None = None,
+    multiple_of: int = 1,
+    start_batch: int | None = None,
+    max_batch: int | None = None,
+    timeout_s: float = 300.0,
+    time_budget_s: float | None = None,
+    seed: int = 0,
+    recommend: bool = True,
+) -> Plan:
+    """The plan of a search of ``source``.
+
+    Raises:
+        UsageError: a value makes no sense.
+    """
+    names = [kind.value for kind in Precision]
+    if precision not in names:
+        raise UsageError(f"precision {precision!r} is not known", hint=f"use one of {', '.join(names)}")
+    accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
+    start_batch = None if start_batch is None else _count("start_batch", start_batch)
+    max_batch = None if max_batch is None else _count("max_batch", max_batch)
+    if max_batch is not None and max_batch < multiple_of:
+        raise UsageError(
+            f"no multiple of {multiple_of} is within the largest batch allowed, {max_batch}",
+            hint="raise --max-batch or lower --multiple-of",
+        )
+    timeout_s = _seconds("timeout_s", timeout_s)
+    time_budget_s = None if time_budget_s is None else _seconds("time_budget_s", time_budget_s)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise UsageError(
+            f"seed is {seed!r}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
+        )
+    limit = _limit(memory_limit)
+    return Plan(
+        source=source,
+        settings=Settings(
+            precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
+        ),
+        device=str(device),
+        memory_limit_bytes=limit,
+        multiple_of=multiple_of,
+        start_batch=start_batch,
+        max_batch=max_batch,
+        timeout_s=timeout_s,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        recommend=recommend,
+    )
+
+
+def _count(name: str, value: object) -> int:
+    """A whole number from 1 on.
+
+    Raises:
+        UsageError: it is something else, a truth value included.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 1:
+        option = name.replace("_", "-")
+        raise UsageError(f"{name} is {value!r}", hint=f"give {name} (--{option}) a whole number from 1 on")
+    return operator.index(value)
+
+
+def _seconds(name: str, value: object) -> float:
+    """A time above zero.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UsageError(f"{name} is {value!r}", hint=f"give {name} a number of seconds above 0")
+    return float(value)
+
+
+def _limit(value: object) -> int | None:
+    """A memory limit in whole bytes; None = none.
+
+    Raises:
+        UsageError: it is neither bytes nor a size in words.
+    """
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            return parse_bytes(value)
+    except ValueError as error:
+        raise UsageError(f"memory limit: {error}", hint="for example 512MiB or 24GiB") from error
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+        raise UsageError(f"memory limit is {value!r}", hint='give whole bytes, or a size such as "24GiB"')
+    return int(value)
