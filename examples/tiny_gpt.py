@@ -22,7 +22,8 @@ def pin_heap() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD, fixed: see mallopt(3)
+        mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD and
+        mallopt(-1, 128 * 1024)  # M_TRIM_THRESHOLD, fixed: see mallopt(3)
 
 
 pin_heap()
