@@ -1,0 +1,44 @@
+"""The nouns of autotune: frozen values that travel between rooms. No behaviour beyond derived facts, no torch.
+
+Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), instants are aware UTC datetimes.
+"""
+
+from autotune.model.machine import Budget, Machine, digest
+from autotune.model.probe import Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
+from autotune.model.search import Answer, Plan, SearchRecord, SearchResult, SearchState, Stop
+from autotune.model.settings import ALLOCATOR_VARIABLES, Precision, Settings
+from autotune.model.trace import Mark, PassPeaks, Trace
+from autotune.model.words import Cause, Form, Outcome, Phase, Reason
+from autotune.model.workload import Recognised, Source, WorkloadInfo
+
+__all__ = [
+    "ALLOCATOR_VARIABLES",
+    "Answer",
+    "Budget",
+    "Cause",
+    "Composition",
+    "Failure",
+    "Form",
+    "Machine",
+    "Mark",
+    "Measurement",
+    "Outcome",
+    "PassPeaks",
+    "Phase",
+    "PhaseMemory",
+    "Plan",
+    "Precision",
+    "ProbeResult",
+    "Question",
+    "Reason",
+    "Recognised",
+    "SearchRecord",
+    "SearchResult",
+    "SearchState",
+    "Settings",
+    "Source",
+    "Stop",
+    "Trace",
+    "WorkloadInfo",
+    "digest",
+]

@@ -1,0 +1,54 @@
+"""The device and what of it the job may use."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The fingerprint under which results are valid."""
+
+    device: str
+    """torch device type: ``cpu``, ``cuda``."""
+    device_name: str
+    device_uuid: str
+    """Empty where the device has none."""
+    device_index: int
+    capacity_bytes: int
+    """Physical memory of the device."""
+    driver_version: str
+    torch_version: str
+    cuda_version: str
+    python_version: str
+    platform: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything that makes measurements comparable; the index is not part of it."""
+        facts = asdict(self)
+        del facts["device_index"]
+        return digest(facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Device-wide bytes the job may use, and how that number came about."""
+
+    limit_bytes: int
+    """The device-wide peak of the job must stay at or under this."""
+    source: str
+    """What set it: ``--memory-limit``, ``device``, ``cgroup``, ``rlimit``, ``available memory``."""
+    capacity_bytes: int
+    others_bytes: int
+    """Held by other processes when the search began; 0 under ``--memory-limit``."""
+    headroom_bytes: int
+    """Left free on purpose; 0 under ``--memory-limit``."""
+    caller_bytes: int = 0
+    """CPU, ``find_max_batch``: what the calling process holds beyond a fresh one; taken off the limit, since training
+    goes on there."""
+
+
+def digest(facts: object) -> str:
+    """SHA-256 (hex) of a JSON-able value in canonical form."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,151 @@
+"""One probe: the question, what it saw, the result."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median, quantiles
+
+from autotune.model.words import Cause, Form, Outcome, Phase, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One probe to run."""
+
+    batch_size: int
+    form: Form
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseMemory:
+    """Peak memory of one phase over all steps."""
+
+    phase: Phase
+    peak_allocated_bytes: int
+    """CUDA: allocator bytes handed out. CPU: anonymous resident memory of the process."""
+    peak_reserved_bytes: int | None = None
+    """CUDA: bytes the allocator held from the driver. CPU: None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """What the long-lived memory consists of; None = the probe ended before it could be measured."""
+
+    parameters_bytes: int | None = None
+    buffers_bytes: int | None = None
+    gradients_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    batch_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a probe saw, complete or up to its failure."""
+
+    steps_asked: int = 0
+    steps_executed: int = 0
+    """Optimizer steps that really changed the parameters."""
+    steps_skipped: int = 0
+    """Optimizer steps the gradient scaler refused."""
+    observed_batch: int | None = None
+    """Leading dimension really seen in the batch."""
+    losses: tuple[float | None, ...] = ()
+    """One entry an executed step; None = not finite."""
+    step_seconds: tuple[float, ...] = ()
+    """One entry a step, warm-up steps left out."""
+    phases: tuple[PhaseMemory, ...] = ()
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    non_pytorch_bytes: int | None = None
+    """Device memory of this process outside the allocator: context, libraries. None: cannot be told (CPU)."""
+    peak_device_bytes: int | None = None
+    """Device-wide peak of this job, the figure the budget judges: reserved + non-PyTorch. CPU: = allocated."""
+    others_bytes: int | None = None
+    """Held by other processes just before this probe touched the device."""
+    allocator_cap_bytes: int | None = None
+    """The cap the probe ran under: budget minus non-PyTorch memory (CUDA), data-segment limit (CPU)."""
+    retries_per_step: tuple[int, ...] = ()
+    """Allocator retries (failed malloc, cache dropped) in each step."""
+    allocated_after_step: tuple[int, ...] = ()
+    """Bytes still held at the end of each step."""
+    composition: Composition = field(default_factory=Composition)
+    evaluated: bool = False
+    build_seconds: float | None = None
+    """Making the model and optimizer and placing them."""
+    loop_seconds: float | None = None
+    """Wall time of all steps, evaluation and checkpoint, batches included."""
+    worker_seconds: float | None = None
+    """From the start of the probe process to its answer."""
+
+    @property
+    def median_step_seconds(self) -> float | None:
+        """Median step time without warm-up; None where nothing was timed."""
+        return median(self.step_seconds) if self.step_seconds else None
+
+    @property
+    def spread_step_seconds(self) -> float | None:
+        """Distance between the quartiles of the step times without warm-up; None with fewer than four of them."""
+        if len(self.step_seconds) < 4:
+            return None
+        first, _, third = quantiles(self.step_seconds, n=4, method="inclusive")
+        return third - first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a probe did not say ``fits``."""
+
+    cause: Cause
+    message: str
+    """One or a few lines: what happened, in the words of whoever raised it."""
+    phase: Phase | None = None
+    step: int | None = None
+    """1-based training step."""
+    confirm: bool = False
+    """Ambiguous: only a smaller size in a fresh process can tell memory from a fault of the installation."""
+    error_type: str = ""
+    """Qualified exception type, outermost first in the chain that decided."""
+    signal: str = ""
+    """Name such as ``SIGSEGV``; empty if the process was not killed."""
+    exit_code: int | None = None
+    requested_bytes: int | None = None
+    """The allocation that failed, where its size is known."""
+    free_bytes: int | None = None
+    """Free memory at the failure, where known."""
+    traceback: str = ""
+    """The user's own traceback, frames of autotune left out."""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """One probe, answered."""
+
+    batch_size: int
+    form: Form
+    reason: Reason
+    outcome: Outcome
+    failure: Failure | None
+    """None exactly when the outcome is ``fits``."""
+    measurement: Measurement
+    budget_bytes: int
+    launcher: str
+    """``fork`` (from the zygote) or ``spawn`` (a fresh interpreter)."""
+    started_at: datetime
+    seconds: float
+    """Wall time from the request to the reaped process."""
+    accumulate: int = 1
+    """Micro-batches per optimizer step the probe ran with."""
+    stdout_tail: str = ""
+    stderr_tail: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """True for a probe that ran to its end and was safe."""
+        return self.outcome is Outcome.FITS
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Throughput of a whole optimizer step (all its micro-batches); None where nothing was timed."""
+        step = self.measurement.median_step_seconds
+        return self.batch_size * self.accumulate / step if step else None

@@ -1,0 +1,130 @@
+"""A whole search: what was asked, what it concluded, how the ledger keeps it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from autotune.model.machine import Budget, Machine
+from autotune.model.probe import ProbeResult
+from autotune.model.settings import Settings
+from autotune.model.words import Form
+from autotune.model.workload import Source, WorkloadInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a search was asked for."""
+
+    source: Source
+    settings: Settings = field(default_factory=Settings)
+    device: str = "auto"
+    memory_limit_bytes: int | None = None
+    multiple_of: int = 1
+    start_batch: int | None = None
+    """First size to try; None = the smallest."""
+    max_batch: int | None = None
+    timeout_s: float = 300.0
+    """Wall limit of one probe."""
+    time_budget_s: float | None = None
+    """Wall limit of the whole search; None = none."""
+    seed: int = 0
+    recommend: bool = True
+    """Also certify the smallest batch within 2 % of the best throughput."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the strategy concludes from a history."""
+
+    max_batch: int
+    """Largest certified batch size."""
+    refuted_at: int | None
+    """Smallest executed size above it that is not safe; None when a bound, not a failure, ended the search."""
+    recommended_batch: int
+    """Smallest certified size within 2 % of the best throughput (= max_batch when not looked for)."""
+    limited_by: str
+    """The cause of the refutation, or ``max_batch`` / ``data_set``."""
+    step: int
+    """Sizes are multiples of this: ``--multiple-of``, or what the workload was seen to demand."""
+    holes: tuple[int, ...] = ()
+    """Sizes below the answer that failed although larger ones ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The strategy is done."""
+
+    reason: str
+    """Why, for the report. Never empty."""
+    answer: Answer | None
+    """None when nothing fits or the workload itself fails; the history then tells which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The answer with its evidence."""
+
+    search_id: str
+    plan: Plan
+    workload: WorkloadInfo
+    machine: Machine
+    budget: Budget
+    answer: Answer
+    probes: tuple[ProbeResult, ...]
+    """All probes the answer rests on, oldest first, reused ones included."""
+    new_probes: int
+    """How many of them this call ran itself."""
+    seconds: float
+    created: datetime
+    warnings: tuple[str, ...] = ()
+    from_ledger: bool = False
+    """True when an earlier answer was confirmed by one probe instead of searched again."""
+
+    @property
+    def certificate(self) -> ProbeResult:
+        """The long probe that certified ``max_batch``."""
+        return next(
+            p for p in reversed(self.probes) if p.batch_size == self.answer.max_batch and p.form is Form.LONG and p.fits
+        )
+
+    @property
+    def refutation(self) -> ProbeResult | None:
+        """The probe that refuted ``refuted_at``."""
+        failed = [p for p in self.probes if p.batch_size == self.answer.refuted_at and not p.fits]
+        return failed[-1] if failed else None
+
+
+class SearchState(StrEnum):
+    """What became of a search."""
+
+    RUNNING = "running"
+    ANSWERED = "answered"
+    NO_ANSWER = "no_answer"
+    """Nothing fits, or the workload itself fails: final, not resumable."""
+    INTERRUPTED = "interrupted"
+    """Stopped from outside or out of time; resumable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRecord:
+    """One search as the ledger keeps it."""
+
+    id: str
+    key: str
+    """Hash of workload fingerprint, machine fingerprint, settings, limit and bounds: equal keys, equal question."""
+    state: SearchState
+    created: datetime
+    finished: datetime | None = None
+    owner: str
+    """``host:pid:start-time`` of the process that runs it."""
+    version: str
+    """autotune's version."""
+    plan: Plan
+    workload: WorkloadInfo
+    machine: Machine
+    budget: Budget
+    answer: Answer | None = None
+    message: str = ""
+    """Why it ended, in a sentence."""
+    based_on: str | None = None
+    """Id of the earlier search whose answer this one confirmed."""

@@ -1,0 +1,121 @@
+"""The words a probe is described with."""
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What one probe says about its batch size."""
+
+    FITS = "fits"
+    UNSAFE = "unsafe"
+    """Ran, but thrashed, leaked or broke the budget."""
+    OUT_OF_MEMORY = "out_of_memory"
+    SIZE_LIMIT = "size_limit"
+    """A hard limit that more memory would not lift: 32-bit indexing, grid dimension, length of the data set."""
+    HOST_OUT_OF_MEMORY = "host_out_of_memory"
+    UNSTABLE = "unstable"
+    """Loss not finite, or no optimizer step was ever taken by the gradient scaler."""
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    """The process died, lost its device context, or failed in a way that may or may not be memory."""
+    WORKLOAD_ERROR = "workload_error"
+    UNSUPPORTED = "unsupported"
+
+    @property
+    def is_ceiling(self) -> bool:
+        """True if every larger size is expected to fail as well, so that one such probe bounds the search."""
+        return self in _CEILINGS
+
+
+_CEILINGS = frozenset(
+    {
+        Outcome.UNSAFE,
+        Outcome.OUT_OF_MEMORY,
+        Outcome.SIZE_LIMIT,
+        Outcome.HOST_OUT_OF_MEMORY,
+        Outcome.TIMED_OUT,
+    }
+)
+
+
+class Cause(StrEnum):
+    """What decided an outcome other than ``fits``; one outcome has several possible causes."""
+
+    DEVICE_MEMORY = "device_memory"
+    HOST_MEMORY = "host_memory"
+    SHARED_MEMORY = "shared_memory"
+    """The host's shared-memory mount, used by data loader workers."""
+    MASKED_MEMORY = "masked_memory"
+    """Reads as an internal assertion or a library status, and is probably an out-of-memory."""
+    LIBRARY_STATUS = "library_status"
+    """cuBLAS, cuDNN, cuFFT … status that may be memory, a bug or a broken installation."""
+    SIZE_LIMIT = "size_limit"
+    DATA_SET = "data_set"
+    """The batch came out smaller than asked for: the data has no more samples."""
+    CONTEXT_LOST = "context_lost"
+    """Illegal access, device-side assert: the device context is unusable."""
+    SIGNAL = "signal"
+    """The process died of a signal with nothing to show that memory was the reason."""
+    NO_ANSWER = "no_answer"
+    """The process ended without a result, whatever its exit code."""
+    TIMEOUT = "timeout"
+    THRASHING = "thrashing"
+    """Allocator retries went on in steady state."""
+    GROWTH = "growth"
+    """Memory grew from step to step after warm-up."""
+    OVER_BUDGET = "over_budget"
+    NON_FINITE = "non_finite"
+    STEPS_SKIPPED = "steps_skipped"
+    """The gradient scaler skipped every step."""
+    NO_STEPS = "no_steps"
+    """Fewer real training steps ran than asked for, without an error."""
+    USER_CODE = "user_code"
+    """An exception of the user's code that may depend on the batch size (assertion, shape, value)."""
+    USER_BUG = "user_bug"
+    """An exception of the user's code that cannot depend on the batch size (name, import, syntax, type)."""
+    NOT_SUPPORTED = "not_supported"
+    ENVIRONMENT = "environment"
+    """Driver, device or installation trouble."""
+
+
+class Form(StrEnum):
+    """How long a probe is. Only the long form certifies."""
+
+    SHORT = "short"
+    LONG = "long"
+
+
+class Reason(StrEnum):
+    """Why the search asked for a probe."""
+
+    START = "start"
+    GROW = "grow"
+    SHRINK = "shrink"
+    BISECT = "bisect"
+    LEGAL_SIZE = "legal_size"
+    """Finding out which batch sizes the workload accepts at all."""
+    NEIGHBOUR = "neighbour"
+    """Telling a hole from a ceiling after a failure that may have nothing to do with size."""
+    RETRY = "retry"
+    DATA_SET = "data_set"
+    """The size the data set was seen to end at."""
+    CERTIFY = "certify"
+    RECOMMEND = "recommend"
+    """Certifying a smaller size that is as fast as the largest."""
+    CONFIRM = "confirm"
+    """Checking that an answer from the ledger still holds."""
+
+
+class Phase(StrEnum):
+    """Where in a probe something happened."""
+
+    LOAD = "load"
+    BUILD = "build"
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    EVALUATE = "evaluate"
+    CHECKPOINT = "checkpoint"
+    """The ``state_dict`` copy in the middle of the long form."""
+    EXIT = "exit"

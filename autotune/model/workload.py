@@ -1,0 +1,56 @@
+"""What the user trains, and where it comes from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognised:
+    """One thing found (or not) in the workload, for ``autotune inspect``."""
+
+    what: str
+    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``."""
+    found: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadInfo:
+    """What a worker learned of the workload without training it."""
+
+    ref: str
+    fingerprint: str
+    recognised: tuple[Recognised, ...]
+    parameters: int
+    """Number of parameters."""
+    trainable_parameters: int
+    parameters_bytes: int
+    trainable_bytes: int
+    optimizer: str
+    batch: str
+    """Shapes and types of a batch, in words."""
+    data_set_size: int | None
+    """Upper bound for the batch; None where the workload has no data set or it has no length."""
+    evaluates: bool
+    process_bytes: int = 0
+    """Private memory of a probe process with the workload loaded and nothing built; 0 where the kernel does not say."""
+    step_imports_bytes: int = 0
+    """How much of it is for what PyTorch imports at the first optimizer step, which others import only then."""
+    notes: tuple[str, ...] = ()
+    """What the user should know: data only sampled, fork unsafe …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the workload comes from: a reference to load, or pickled live objects."""
+
+    ref: str
+    """``FILE.py[:NAME]``, ``pkg.mod[:NAME]``, or a name for the live objects."""
+    pickle_path: str = ""
+    """File with the cloudpickled live objects; empty for a reference."""
+    fingerprint: str = ""
+    """Fingerprint of the live objects' code; empty for a reference."""
+    script_args: tuple[str, ...] = ()
+    directory: str = ""
+    """Working directory of the workload."""
+    search_path: tuple[str, ...] = ()
+    """Extra ``sys.path`` entries of the caller (live objects)."""
