@@ -25,12 +25,14 @@ from autotune.model import (
 )
 from autotune.ports import SearchObserver, Strategy
 from autotune.tuner import tune
-from autotune.units import format_bytes
+from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from autotune.probe.launcher import Launcher
     from autotune.storage.store import Store
 
+CPU_NOISE_BYTES = 2 * MIB
+"""The peak of the same steps differs by this much from run to run where the kernel counts it (see ``probe.meter``)."""
 BUDGET_GROWTH = 0.05
 """An answer stands until the budget has grown by this share: then a larger batch may fit. A budget that has shrunk is
 the confirming probe's business."""
@@ -166,6 +168,9 @@ class Session:
             max_batch=self._plan.max_batch,
             data_set_size=self._workload.data_set_size,
             recommend=self._plan.recommend,
+            trace=self._machine.device == "cuda",
+            allocator=self._plan.settings.allocator,
+            noise_bytes=CPU_NOISE_BYTES if self._machine.device == "cpu" else 0,
         )
         answer, probes = self._loop(record, finder, history)
         if answer is None:

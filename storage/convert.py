@@ -4,22 +4,37 @@ Reading validates every field against the dataclasses of ``autotune.model``; the
 """
 
 import json
+import logging
 import math
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from autotune.errors import StoreError
-from autotune.model import Answer, Budget, Failure, Machine, Measurement, Plan, ProbeResult, SearchRecord, WorkloadInfo
+from autotune.memory.encoding import FORMAT, decode, encode
+from autotune.model import (
+    Answer,
+    Budget,
+    Failure,
+    Machine,
+    Measurement,
+    Plan,
+    ProbeResult,
+    SearchRecord,
+    Trace,
+    WorkloadInfo,
+)
 from autotune.storage.door import ELSEWHERE
-from autotune.storage.tables import ProbeRow, SearchRow
+from autotune.storage.tables import ProbeRow, SearchRow, TraceRow
 
 T = TypeVar("T", SearchRecord, ProbeResult)
 
+_log = logging.getLogger("autotune")
+
 _DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "failure", "measurement"})
-"""Fields kept as JSON text; every other field is a column of the same name."""
+"""Fields kept as JSON text; every other field is a column of the same name, but for ``trace``, a row of its own."""
 
 
 def search_to_row(record: SearchRecord) -> SearchRow:
@@ -71,7 +86,11 @@ def search_from_row(row: SearchRow) -> SearchRecord:
 
 
 def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
-    """Make the row of a probe, the ``number``-th (from 1) of its search."""
+    """Make the row of a probe, the ``number``-th (from 1) of its search, and with it that of its trace.
+
+    Raises:
+        StoreError: its trace breaks the rules of ``Trace``.
+    """
     failure, measurement = result.failure, result.measurement
     return ProbeRow(
         search_id=search_id,
@@ -99,11 +118,12 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
         non_pytorch_bytes=measurement.non_pytorch_bytes,
         failure=_document(failure) if failure else None,
         measurement=_document(measurement),
+        trace=_trace_to_row(result.trace) if result.trace else None,
     )
 
 
 def probe_from_row(row: ProbeRow) -> ProbeResult:
-    """Read a probe.
+    """Read a probe. A trace that is damaged is left out, and the ``autotune`` logger warned.
 
     Raises:
         StoreError: the row is damaged; names the table, the id and the field.
@@ -111,7 +131,7 @@ def probe_from_row(row: ProbeRow) -> ProbeResult:
     result = _read(_probes(), ProbeResult, row)
     if result.fits != (result.failure is None):
         raise _damaged(row, f"outcome {result.outcome.value!r} contradicts the column failure")
-    return result
+    return replace(result, trace=_trace_from_row(row))
 
 
 def clean(text: str) -> str:
@@ -122,6 +142,8 @@ def clean(text: str) -> str:
 def _read(adapter: TypeAdapter[T], kind: type[T], row: SearchRow | ProbeRow) -> T:
     values: dict[str, Any] = {}
     for field in fields(kind):
+        if field.name == "trace":  # see _trace_from_row: damage to it is no error
+            continue
         value = getattr(row, field.name)
         if field.name in _DOCUMENTS and value is not None:
             try:
@@ -135,6 +157,30 @@ def _read(adapter: TypeAdapter[T], kind: type[T], row: SearchRow | ProbeRow) -> 
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise _damaged(row, f"{where}: {first['msg']}") from error
+
+
+def _trace_to_row(trace: Trace) -> TraceRow:
+    try:
+        data = encode(trace)
+    except ValueError as error:
+        raise StoreError(f"the trace of a probe is none: {error}", hint="please report it with this message") from error
+    return TraceRow(format=FORMAT, num_events=len(trace.events), data=data)
+
+
+def _trace_from_row(row: ProbeRow) -> Trace | None:
+    if row.trace is None:
+        return None
+    data: object = row.trace.data
+    try:
+        if isinstance(data, bytes):
+            return decode(data)
+        why = f"column data is {type(data).__name__}, not bytes"  # SQLite lets any type into any column
+    except ValueError as error:
+        why = str(error)
+    # Not a StoreError: a trace only helps to choose sizes, and what the probe found is true without it.
+    where = f"{TraceRow.__tablename__}, probe_id {row.id} (search {row.search_id!r})"
+    _log.warning("%s is damaged: %s; the probe is read without it", where, why)
+    return None
 
 
 def _damaged(row: SearchRow | ProbeRow, why: str) -> StoreError:

@@ -1,4 +1,4 @@
-"""The tables of the ledger. What people ask for in SQL is a column; the rest is JSON text.
+"""The tables of the ledger. What people ask for in SQL is a column; the rest is JSON text, and bytes where it is bulk.
 
 A column marked *copy* repeats a fact of a JSON document so that SQL can filter and sort by it; the document is what
 is read back. Names begin with ``autotune_``, so that the file or schema can be shared with others' tables.
@@ -14,12 +14,13 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
+    LargeBinary,
     MetaData,
     String,
     Text,
     UniqueConstraint,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 PREFIX = "autotune_"
@@ -55,6 +56,16 @@ class UtcDateTime(TypeDecorator[datetime]):
             if value.tzinfo is None:
                 value = value.replace(tzinfo=UTC)
         return value.astimezone(UTC) if isinstance(value, datetime) else None
+
+
+class Blob(TypeDecorator[bytes]):
+    """Bytes. SQLite lets any type into any column: what is none is passed on, for ``convert`` to report with its row."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        """Leave what was read alone: ``LargeBinary`` would make bytes of it, of the number 7 as many zeros."""
 
 
 Bytes = Annotated[int, mapped_column(BigInteger)]
@@ -150,3 +161,19 @@ class ProbeRow(Base):
 
     failure: Mapped[Document | None]
     measurement: Mapped[Document]
+
+    # Joined: all probes of a search are read with their traces in one query.
+    trace: Mapped["TraceRow | None"] = relationship(lazy="joined", cascade="all, delete-orphan", passive_deletes=True)
+
+
+class TraceRow(Base):
+    """What the allocator did in a probe that recorded it."""
+
+    __tablename__ = "autotune_traces"
+
+    probe_id: Mapped[int] = mapped_column(ForeignKey(ProbeRow.id, ondelete="CASCADE"), primary_key=True)
+    format: Mapped[int]
+    """Copy, like ``num_events``."""
+    num_events: Mapped[int]
+    data: Mapped[bytes] = mapped_column(Blob)
+    """See ``autotune.memory.encoding``."""

@@ -5,7 +5,7 @@ Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), ins
 
 from autotune.model.machine import Budget, Machine, digest
 from autotune.model.probe import Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
-from autotune.model.search import Answer, Plan, SearchRecord, SearchResult, SearchState, Stop
+from autotune.model.search import Answer, Plan, Prediction, SearchRecord, SearchResult, SearchState, Stop
 from autotune.model.settings import ALLOCATOR_VARIABLES, Precision, Settings
 from autotune.model.trace import Mark, PassPeaks, Trace
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
@@ -28,6 +28,7 @@ __all__ = [
     "PhaseMemory",
     "Plan",
     "Precision",
+    "Prediction",
     "ProbeResult",
     "Question",
     "Reason",

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median, quantiles
 
+from autotune.model.trace import Trace
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
 
 
@@ -14,6 +15,11 @@ class Question:
     batch_size: int
     form: Form
     reason: Reason
+    trace_unit: int | None = None
+    """Record the allocator's history: train passes at growing multiples of this size in one process, up to a share of
+    the budget; ``batch_size`` is then the first of them. None = an ordinary probe."""
+    trace_largest: int = 0
+    """No recorded size is above this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +144,8 @@ class ProbeResult:
     """Micro-batches per optimizer step the probe ran with."""
     stdout_tail: str = ""
     stderr_tail: str = ""
+    trace: Trace | None = None
+    """What the allocator did, where the question asked for it and the device records it."""
 
     @property
     def fits(self) -> bool:

@@ -33,6 +33,19 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the memory model said, from recordings of small sizes alone, before any probe near the limit."""
+
+    limit: int
+    """The largest size it expected to be safe."""
+    recorded_up_to: int
+    """The largest size that was recorded."""
+    allocated_bytes: int
+    """Peak it expected at the size that is the answer."""
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the strategy concludes from a history."""
 
@@ -48,6 +61,8 @@ class Answer:
     """Sizes are multiples of this: ``--multiple-of``, or what the workload was seen to demand."""
     holes: tuple[int, ...] = ()
     """Sizes below the answer that failed although larger ones ran."""
+    prediction: Prediction | None = None
+    """None where the allocator's history was not recorded or could not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,24 @@ class Form(StrEnum):
     SHORT = "short"
     LONG = "long"
 
+    @property
+    def steps(self) -> int:
+        """Training steps that must really happen.
+
+        Short: step 1 makes the optimizer's state, step 2 is the first with it resident, step 3 shows that it stays.
+        Long: four steps, evaluation and checkpoint, four steps.
+        """
+        return {Form.SHORT: 3, Form.LONG: 8}[self]
+
+    @property
+    def steady_steps(self) -> int:
+        """Steps at the end in which the allocator must not retry; earlier ones are warm-up.
+
+        On an H200 under 40 GiB ResNet-50 retries 3, 2, 0, 0, … times a step at batch 480 and 4, 3, 3, 4, 3, 1, 0, 0 at
+        485, where it is 4 % slower: half of the long form must be clean.
+        """
+        return {Form.SHORT: 2, Form.LONG: 4}[self]
+
 
 class Reason(StrEnum):
     """Why the search asked for a probe."""
@@ -104,6 +122,14 @@ class Reason(StrEnum):
     """Certifying a smaller size that is as fast as the largest."""
     CONFIRM = "confirm"
     """Checking that an answer from the ledger still holds."""
+    TRACE = "trace"
+    """Recording what the allocator does at a few small sizes, for the memory model."""
+    PREDICTED = "predicted"
+    """Certifying the limit the memory model predicts."""
+    REFUTE = "refute"
+    """Showing that the next size is too large."""
+    CORRECT = "correct"
+    """The model's prediction, corrected by what a probe measured."""
 
 
 class Phase(StrEnum):

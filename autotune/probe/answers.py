@@ -6,10 +6,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError, WorkloadError
-from autotune.model import Cause, Failure, Machine, Measurement, Outcome, Phase, ProbeResult, Question, WorkloadInfo
+from autotune.memory.encoding import decode
+from autotune.model import (
+    Cause,
+    Failure,
+    Machine,
+    Measurement,
+    Outcome,
+    Phase,
+    ProbeResult,
+    Question,
+    Trace,
+    WorkloadInfo,
+)
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.judge import judge
 
@@ -38,6 +50,7 @@ class Ended:
 class _Mark:
     phase: Phase
     step: int | None
+    batch_size: PositiveInt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +69,8 @@ class _Answer:
     raised: tuple[Raised, ...] = ()
     phase: Phase | None = None
     step: int | None = None
+    batch_size: PositiveInt | None = None
+    """Size of the pass that ran last."""
     traceback: str = ""
     memory: _Memory | None = None
     refused: dict[str, str] | None = None
@@ -93,14 +108,30 @@ def read_answer(ended: Ended) -> _Answer | None:
     return answer
 
 
+def _read_mark(ended: Ended) -> _Mark | None:
+    """Where the worker last said it was; None where it said nothing, or nothing of ours."""
+    if ended.mark is None:
+        return None
+    try:
+        mark: _Mark = _adapter(_Mark).validate_python({k: ended.mark.get(k) for k in ("phase", "step", "batch_size")})
+    except ValidationError:  # forged: then the place is unknown
+        return None
+    return mark
+
+
+def read_trace(path: Path) -> Trace | None:
+    """Take the file a worker left; None if there is none, or none of ours."""
+    try:
+        data = path.read_bytes()
+        path.unlink()
+        return decode(data)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def evidence(ended: Ended, answer: _Answer | None, *, device: str, capacity_bytes: int, stderr_tail: str) -> Evidence:
     """Everything the classifier wants to know of a process that did not complete."""
-    mark = None
-    if ended.mark is not None:
-        try:
-            mark = _adapter(_Mark).validate_python({k: ended.mark.get(k) for k in ("phase", "step")})
-        except ValidationError:  # forged: then the place is unknown
-            mark = None
+    mark = _read_mark(ended)
     memory = answer.memory if answer else None
     return Evidence(
         raised=answer.raised if answer else (),
@@ -155,6 +186,7 @@ def probe_result(
     launcher: str,
     stdout: Path,
     stderr: Path,
+    trace: Trace | None = None,
 ) -> ProbeResult:
     """Classify and judge one finished process.
 
@@ -166,6 +198,10 @@ def probe_result(
         raise refusal(answer.refused)
     measurement = (answer.measurement if answer else None) or Measurement()
     stderr_tail = tail(stderr)
+    batch_size = question.batch_size
+    if question.trace_unit is not None:  # it went on from the size asked for
+        mark = _read_mark(ended)
+        batch_size = (answer and answer.batch_size) or (mark and mark.batch_size) or batch_size
     outcome, failure = Outcome.FITS, None
     if answer is None or answer.raised:
         facts = evidence(ended, answer, device=machine.device, capacity_bytes=budget_bytes, stderr_tail=stderr_tail)
@@ -173,7 +209,7 @@ def probe_result(
     else:
         judged = judge(
             measurement,
-            batch_size=question.batch_size,
+            batch_size=batch_size,
             form=question.form,
             budget_bytes=budget_bytes,
             device=machine.device,
@@ -183,7 +219,7 @@ def probe_result(
     if failure is not None and failure.cause is Cause.NO_ANSWER and ended.garbage_bytes:
         failure = _blame_garbage(failure, ended.garbage_bytes)
     return ProbeResult(
-        batch_size=question.batch_size,
+        batch_size=batch_size,
         form=question.form,
         reason=question.reason,
         outcome=outcome,
@@ -196,6 +232,7 @@ def probe_result(
         accumulate=accumulate,
         stdout_tail=tail(stdout),
         stderr_tail=stderr_tail,
+        trace=trace,
     )
 
 

@@ -3,8 +3,10 @@
 import os
 import platform
 from dataclasses import asdict
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from autotune.errors import EnvironmentTrouble
 from autotune.model import Machine, Phase, WorkloadInfo
@@ -30,7 +32,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
     process_bytes = own_data_bytes()
     machine = look_at_device(order.device)
     with recorder.during(Phase.BUILD):
-        model = workload.make_model()
+        model = _outline(workload)
         optimizer = workload.make_optimizer(trainable(model))
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters()]
     batch = _batch_in_words(workload, order.batch_size)
@@ -51,6 +53,38 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         notes=workload.notes,
     )
     return {"workload": asdict(info), "machine": asdict(machine)}
+
+
+def _outline(workload: Workload) -> torch.nn.Module:
+    """The model with its parameters left as they were allocated: drawing them takes most of the time to build it.
+
+    A workload that cannot do without random parameters is built as it is.
+    """
+    try:
+        with _NoRandomParameters():
+            return workload.make_model()
+    except Exception:  # noqa: BLE001 - if it is the workload's own error, it comes again below, without our doing
+        return workload.make_model()
+
+
+class _NoRandomParameters(TorchFunctionMode):
+    """Leaves out in-place random filling."""
+
+    _LEFT_OUT = frozenset(
+        getattr(torch.Tensor, name)
+        for name in ("normal_", "uniform_", "random_", "exponential_", "cauchy_", "log_normal_", "geometric_")
+    ) | frozenset(
+        getattr(torch.nn.init, name)
+        for name in ("normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_")
+        + ("xavier_uniform_", "orthogonal_")
+    )
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        filled = args[0] if args else kwargs.get("tensor")  # torch.nn.init hands it on by name
+        return filled if filled is not None and func in self._LEFT_OUT else func(*args, **kwargs)
 
 
 def _batch_in_words(workload: Workload, batch_size: int) -> str:

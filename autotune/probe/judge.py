@@ -5,12 +5,6 @@ from itertools import pairwise
 from autotune.model import Cause, Failure, Form, Measurement, Outcome, Phase
 from autotune.units import KIB, MIB, format_bytes
 
-STEADY_STEPS = {Form.SHORT: 2, Form.LONG: 4}
-"""The last steps of each form, in which a single allocator retry is thrashing; earlier ones are warm-up.
-
-On an H200 under 40 GiB ResNet-50 retries 3, 2, 0, 0, … times a step at batch 480 and 4, 3, 3, 4, 3, 1, 0, 0 at 485, where
-it is 4 % slower: half of the long form must be clean.
-"""
 GROWTH_WINDOW = 3
 """Memory is compared between the first and the last three steps after warm-up (the first step)."""
 GROWTH_LEAST_BYTES = 64 * KIB
@@ -90,7 +84,7 @@ def _not_finite(measurement: Measurement) -> tuple[Outcome, Failure] | None:
 
 
 def _thrashes(measurement: Measurement, form: Form) -> tuple[Outcome, Failure] | None:
-    last = measurement.retries_per_step[-STEADY_STEPS[form] :]
+    last = measurement.retries_per_step[-form.steady_steps :]
     if not any(last):
         return None
     return Outcome.UNSAFE, Failure(

@@ -29,6 +29,7 @@ from autotune.probe.answers import (
     probe_result,
     read_answer,
     read_ended,
+    read_trace,
     refusal,
     tail,
 )
@@ -119,6 +120,7 @@ class Launcher:
         # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
         # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
         fork = device != "cpu" or question.form is Form.SHORT
+        trace_path = self._directory / "trace"
         ended, stdout, stderr, launcher = self._run(
             Op.PROBE,
             fork=fork,
@@ -128,10 +130,15 @@ class Launcher:
             form=question.form,
             limit_bytes=budget.limit_bytes,
             reserve_bytes=reserve_bytes,
+            trace_unit=question.trace_unit,
+            trace_largest=question.trace_largest,
+            trace_path=str(trace_path),
         )
+        trace = read_trace(trace_path)
         return probe_result(
             question,
             ended,
+            trace=trace,
             machine=self.machine,
             budget_bytes=budget.limit_bytes,
             accumulate=self._settings.accumulate,

@@ -4,6 +4,7 @@ A step is what a training loop does: a fresh batch while the former is still ali
 backward, optimizer. Nothing here decides whether the result is good (``judge``).
 """
 
+import gc
 import math
 import os
 import time
@@ -15,18 +16,15 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from autotune.apply import Applied
-from autotune.model import Composition, Form, Measurement, Phase, PhaseMemory
-from autotune.probe.judge import STEADY_STEPS
+from autotune.memory.ladder import next_size
+from autotune.model import Composition, Form, Measurement, PassPeaks, Phase, PhaseMemory
+from autotune.probe.history import History
 from autotune.probe.meter import CudaMeter, Meter, Peak
 from autotune.probe.order import Order
 from autotune.probe.wire import Channel
 from autotune.workload.batch import batch_bytes, observed_batch, tensors, to_device
 from autotune.workload.task import Workload
 
-SHORT_STEPS = 3
-"""Step 1 makes the optimizer's state, step 2 is the first with it resident, step 3 shows that it stays."""
-LONG_STEPS = 8
-"""Four steps, evaluation and checkpoint, four steps: growth and retries must be absent in the last ones."""
 SETTLE_STEPS = 6
 """A short probe goes on to this many steps while allocator retries have not settled; the long form has its second half
 to show it."""
@@ -40,10 +38,19 @@ class Recorder:
 
     def __init__(self, channel: Channel, meter: Meter) -> None:
         self.meter = meter
+        self.history: History | None = None
         self.phase: Phase | None = None
         self.step: int | None = None
+        self.batch_size: int | None = None
+        """Of the pass that is running; None before the first."""
         self.facts: dict[str, object] = {}
         self.composition: dict[str, int] = {}
+        self._channel = channel
+        self._peaks: dict[Phase, Peak] = {}
+        self._non_pytorch: int | None = None
+        self._start_counting()
+
+    def _start_counting(self) -> None:
         self.losses: torch.Tensor | None = None
         """Made once on the device, so that keeping losses does not look like a leak."""
         self.retries: list[int] = []
@@ -53,15 +60,33 @@ class Recorder:
         """For each step whether it counts: a skipped one is faster than training is."""
         self.executed = 0
         self.skipped = 0
-        self._channel = channel
-        self._peaks: dict[Phase, Peak] = {}
-        self._non_pytorch: int | None = None
+        self._last_step = 0
+        """Evaluation belongs to the step before it."""
+
+    def begin_pass(self, batch_size: int) -> None:
+        """Steps at this size follow. What an earlier pass saw is forgotten, except for what building took."""
+        self.batch_size = batch_size
+        self._peaks = {phase: peak for phase, peak in self._peaks.items() if phase is Phase.BUILD}
+        self._start_counting()
+
+    def end_pass(self) -> None:
+        """Note the peaks of a complete pass beside its trace; one in which steps were skipped is not like training."""
+        assert self.history is not None and self.batch_size is not None
+        self.history.mark(Phase.EXIT, self.executed, self.batch_size)
+        if not self.skipped:
+            peaks = self._peaks.values()
+            allocated = max(peak.allocated_bytes for peak in peaks)
+            reserved = max(peak.reserved_bytes or 0 for peak in peaks)
+            self.history.add(PassPeaks(self.batch_size, self.executed, allocated, reserved))
 
     @contextmanager
     def during(self, phase: Phase, step: int | None = None) -> Iterator[None]:
         """Everything inside belongs to this phase."""
         self.phase, self.step = phase, step
-        self._channel.send("mark", phase=phase, step=step)
+        self._last_step = step or self._last_step
+        self._channel.send("mark", phase=phase, step=step, batch_size=self.batch_size)
+        if self.history is not None:
+            self.history.mark(phase, step or self._last_step, self.batch_size or 0)
         self.meter.begin()
         try:
             yield
@@ -118,24 +143,59 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     Raises:
         BaseException: whatever the user's code raises.
     """
-    form, meter = order.form, recorder.meter
+    meter = recorder.meter
     if isinstance(meter, CudaMeter):
         meter.start(order.device_uuid)
+    if order.trace_unit is not None:
+        recorder.history = History.start(device)
     applied = Applied(order.settings, device)
     with recorder.during(Phase.BUILD):
         meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
         model = place(workload.make_model(), device)
         model.train()
-        optimizer = workload.make_optimizer(trainable(model))
+        # One of its own for each pass of a recording, and nothing here may keep the first alive.
+        optimizer = workload.make_optimizer(trainable(model)) if recorder.history is None else None
         recorder.facts["build_seconds"] = time.perf_counter() - began
     recorder.composition["parameters_bytes"] = _storage_bytes(model.parameters())
     recorder.composition["buffers_bytes"] = _storage_bytes(model.buffers())
     recorder.read_device()
-    steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size)
-    asked = SHORT_STEPS if form is Form.SHORT else LONG_STEPS
-    recorder.facts["steps_asked"] = asked
     began = time.perf_counter()
+    if optimizer is None:
+        _run_passes(order, workload, model, applied, recorder)
+    else:
+        recorder.begin_pass(order.batch_size)
+        _run_pass(order, Steps(workload, model, optimizer, applied, recorder, order.batch_size))
+    recorder.facts["loop_seconds"] = time.perf_counter() - began
+
+
+def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applied: Applied, recorder: Recorder) -> None:
+    """Train at several small sizes one after the other, each with an optimizer of its own, for the allocator's record."""
+    meter, history = recorder.meter, recorder.history
+    assert history is not None and meter.cap_bytes is not None and order.trace_unit is not None
+    tried: list[int] = []
+    size: int | None = order.batch_size
+    gc.freeze()  # what is there stays; the collections below look at what the passes leave
+    while size is not None:
+        recorder.begin_pass(size)
+        tried.append(size)
+        steps = Steps(workload, model, workload.make_optimizer(trainable(model)), applied, recorder, size)
+        _run_pass(order, steps)
+        steps.close()
+        recorder.end_pass()
+        del steps
+        model.zero_grad(set_to_none=True)
+        gc.collect()
+        meter.drop_cache()
+        size = next_size(history.passes, tried, order.trace_unit, meter.cap_bytes, order.trace_largest)
+    recorder.facts["step_seconds"] = ()  # recording slows them
+
+
+def _run_pass(order: Order, steps: "Steps") -> None:
+    """All steps at one size."""
+    form, recorder = order.form, steps.recorder
+    asked = form.steps
+    recorder.facts["steps_asked"] = asked
     for number in range(1, SCALER_STEPS + 1):
         steps.run(number)
         if form is Form.LONG and recorder.executed >= asked // 2 and not steps.paused:
@@ -149,8 +209,8 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     recorder.read_device()
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
     recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
-    recorder.facts["step_seconds"] = _step_seconds(meter.intervals(), recorder.timed, order.settings.accumulate + 1)
-    recorder.facts["loop_seconds"] = time.perf_counter() - began
+    seconds = _step_seconds(recorder.meter.intervals(), recorder.timed, order.settings.accumulate + 1)
+    recorder.facts["step_seconds"] = seconds
 
 
 def _step_seconds(intervals: list[float], counts: list[bool], parts: int) -> list[float]:
@@ -175,7 +235,7 @@ class Steps:
         self._model = model
         self._optimizer = optimizer
         self._applied = applied
-        self._recorder = recorder
+        self.recorder = recorder
         self._batch_size = batch_size
         self._batch: object = None
         self._batch_on_device = 0
@@ -187,8 +247,15 @@ class Steps:
         self._calls_in_first: int | None = None
         self._taken = 0
         members = set(model.modules())
-        register_module_forward_hook(lambda module, args, output: self._count(module in members))
-        optimizer.register_step_post_hook(lambda *_: self._took())
+        self._hooks = (
+            register_module_forward_hook(lambda module, args, output: self._count(module in members)),
+            optimizer.register_step_post_hook(lambda *_: self._took()),
+        )
+
+    def close(self) -> None:
+        """Let go of everything but the model."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _count(self, ours: bool) -> None:
         self._calls += ours
@@ -198,7 +265,7 @@ class Steps:
 
     def run(self, number: int) -> None:
         """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead."""
-        recorder, applied = self._recorder, self._applied
+        recorder, applied = self.recorder, self._applied
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
         total = None
         for micro in range(applied.settings.accumulate):
@@ -232,10 +299,10 @@ class Steps:
 
     def next_batch(self, number: int | None) -> None:
         """Make a batch and move it to the device; the former one is let go only when the new one is there."""
-        with self._recorder.during(Phase.DATA, number):
+        with self.recorder.during(Phase.DATA, number):
             batch = self._workload.make_batch(self._batch_size)
-            self._recorder.facts["observed_batch"] = self._observed(batch)
-            self._recorder.composition["batch_bytes"] = batch_bytes(batch)
+            self.recorder.facts["observed_batch"] = self._observed(batch)
+            self.recorder.composition["batch_bytes"] = batch_bytes(batch)
             self._batch = to_device(batch, self._applied.device)
             self._batch_on_device = _storage_bytes(tensors(self._batch))
 
@@ -261,30 +328,30 @@ class Steps:
         went_forward = forward_calls > 0 or self._calls_in_first == 0
         has_gradients = any(p.grad is not None for p in self._model.parameters())
         real = took and went_forward and has_gradients
-        self._recorder.timed.append(real)
+        self.recorder.timed.append(real)
         if not took:
-            self._recorder.skipped += 1
+            self.recorder.skipped += 1
         elif real:
-            if self._recorder.losses is None:
-                self._recorder.losses = torch.zeros(SCALER_STEPS, device=loss.device)
-            self._recorder.losses[self._recorder.executed] = loss
-            self._recorder.executed += 1
+            if self.recorder.losses is None:
+                self.recorder.losses = torch.zeros(SCALER_STEPS, device=loss.device)
+            self.recorder.losses[self.recorder.executed] = loss
+            self.recorder.executed += 1
 
     def enough(self, asked: int, number: int) -> bool:
         """Whether the probe may end after step ``number``."""
-        recorder = self._recorder
+        recorder = self.recorder
         if number < asked:
             return False
         if recorder.skipped and recorder.executed < asked:
             return number >= SCALER_STEPS
-        unsettled = any(recorder.retries[-STEADY_STEPS[Form.SHORT] :])
+        unsettled = any(recorder.retries[-Form.SHORT.steady_steps :])
         return not unsettled or number >= max(asked, SETTLE_STEPS)
 
     def pause(self) -> None:
         """What real training does between steps: evaluation and a checkpoint, once optimizer state is resident."""
         self.paused = True
         self.evaluate()
-        with self._recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
+        with self.recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
             torch.save({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}, nowhere)
 
     def evaluate(self) -> None:
@@ -292,11 +359,11 @@ class Steps:
         if not self._workload.evaluates:
             return
         self.next_batch(None)
-        with self._recorder.during(Phase.EVALUATE), self._applied.autocast():
+        with self.recorder.during(Phase.EVALUATE), self._applied.autocast():
             self._model.eval()
             self._workload.evaluate(self._model, self._batch)
         self._model.train()
-        self._recorder.facts["evaluated"] = True
+        self.recorder.facts["evaluated"] = True
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:

@@ -61,6 +61,9 @@ class Meter(Protocol):
     def end(self) -> Peak:
         """Peaks since ``begin``."""
 
+    def drop_cache(self) -> None:
+        """Give memory that no tensor uses back to the device."""
+
     def allocated(self) -> int:
         """Bytes held by tensors (CUDA) or by the process (CPU) now."""
 
@@ -74,7 +77,7 @@ class Meter(Protocol):
         """Note the time, on the device's own clock where it has one."""
 
     def intervals(self) -> list[float]:
-        """Seconds between the first and second tick, the third and fourth, …"""
+        """Seconds between the first and second tick since the last call, the third and fourth, …"""
 
     def at_failure(self) -> dict[str, int | None]:
         """Memory state for the classifier; never raises."""
@@ -146,6 +149,9 @@ class CudaMeter:
             torch.cuda.max_memory_reserved(self._device),
         )
 
+    def drop_cache(self) -> None:
+        torch.cuda.empty_cache()
+
     def allocated(self) -> int:
         return torch.cuda.memory_allocated(self._device)
 
@@ -165,6 +171,7 @@ class CudaMeter:
     def intervals(self) -> list[float]:
         torch.cuda.synchronize(self._device)
         pairs = zip(self._events[::2], self._events[1::2], strict=False)
+        self._events = []
         return [start.elapsed_time(end) / 1000 for start, end in pairs]
 
     def at_failure(self) -> dict[str, int | None]:
@@ -247,6 +254,9 @@ class CpuMeter:
             peak = min(peak, private + status.get("RssShmem", 0))
         return Peak(peak + _children_bytes(os.getpid()), None)
 
+    def drop_cache(self) -> None:
+        """Nothing to do: the allocator of the CPU keeps nothing."""
+
     def allocated(self) -> int:
         return _status().get("RssAnon", 0)
 
@@ -260,7 +270,8 @@ class CpuMeter:
         self._ticks.append(time.perf_counter())
 
     def intervals(self) -> list[float]:
-        return [end - start for start, end in zip(self._ticks[::2], self._ticks[1::2], strict=False)]
+        ticks, self._ticks = self._ticks, []
+        return [end - start for start, end in zip(ticks[::2], ticks[1::2], strict=False)]
 
     def at_failure(self) -> dict[str, int | None]:
         status = _status()

@@ -37,6 +37,12 @@ class Order:
     """The budget."""
     reserve_bytes: int = 0
     """Non-PyTorch device memory seen in earlier probes."""
+    trace_unit: int | None = None
+    """Record the allocator while training at growing multiples of this size, ``batch_size`` first; None = do not."""
+    trace_largest: int = 0
+    """No recorded size is above this."""
+    trace_path: str = ""
+    """File the trace is written to."""
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""

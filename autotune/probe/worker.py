@@ -9,11 +9,13 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 from typing import NoReturn
 
 import torch
 
 from autotune.errors import AutotuneError
+from autotune.memory.encoding import encode
 from autotune.model import Phase
 from autotune.probe import linux
 from autotune.probe.describe import describe
@@ -77,24 +79,35 @@ def work(order: Order, channel: Channel, workload: Workload, *, launcher: str, s
             channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
         else:
             run_probe(order, workload, device, recorder)
+            _write_trace(order, recorder)
             measurement = recorder.measurement(time.perf_counter() - started)
-            channel.send("answer", measurement=measurement, launcher=launcher)
+            channel.send("answer", measurement=measurement, batch_size=recorder.batch_size, launcher=launcher)
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error))
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of user code are answers as well
         meter.lift_limit()  # reporting needs memory too
         state = meter.at_failure()
+        _write_trace(order, recorder)
         channel.send(
             "answer",
             raised=chain(error),
             phase=recorder.phase,
             step=recorder.step,
+            batch_size=recorder.batch_size,
             traceback=user_traceback(error)[-_LONGEST_TRACEBACK:],
             memory=state,
             measurement=recorder.measurement(time.perf_counter() - started),
             launcher=launcher,
         )
     _leave()
+
+
+def _write_trace(order: Order, recorder: Recorder) -> None:
+    """Leave what the allocator did, as far as it got, where the parent looks for it."""
+    trace = recorder.history.stop() if recorder.history is not None else None
+    if trace is not None:
+        with contextlib.suppress(ValueError, OSError):  # too long, or no room: the search does without
+            Path(order.trace_path).write_bytes(encode(trace))
 
 
 def set_seed(seed: int) -> None:

@@ -52,6 +52,10 @@ REASONS = {
     Reason.CERTIFY: "certify",
     Reason.RECOMMEND: "as fast?",
     Reason.CONFIRM: "confirm",
+    Reason.TRACE: "trace",
+    Reason.PREDICTED: "predicted",
+    Reason.REFUTE: "too large?",
+    Reason.CORRECT: "corrected",
 }
 
 FORMS = {Form.SHORT: "short", Form.LONG: "long"}

@@ -2,20 +2,24 @@
 
 Everything is recomputed from the history on each call: an interrupted search resumes by being asked again.
 
-The way of a search: a first size that fits (`first_fit`); which sizes are legal (`legal`); growing until something
-fails; bisecting (`bracket`); certifying the largest good size in the long form; choosing the size to recommend
-(`recommend`). Without surprises that takes at most 2·log2(limit) + 6 probes from the smallest size.
+The way of a search: a recording where the device has one, or else a first size that fits (`first_fit`); which sizes are
+legal (`legal`); the limit the memory models expect (`guide`); certifying it and refuting the next size, with corrections
+(`narrow`, `bracket`); choosing the size to recommend (`recommend`). Without surprises that takes three probes where the
+allocator was recorded, and at most 2·log2(limit) + 6 from the smallest size where nothing can be foretold.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
-from autotune.model import Answer, Cause, Form, ProbeResult, Question, Reason, Stop
-from autotune.search.bracket import Bracket, Trust, bracket, holes
+from autotune.memory.ladder import FIRST_MULTIPLES
+from autotune.model import Answer, Cause, Form, Outcome, ProbeResult, Question, Reason, Stop
+from autotune.search.bracket import Bracket, bracket, holes
 from autotune.search.evidence import Evidence, Standing, read
 from autotune.search.first_fit import first_fit
+from autotune.search.guide import guess, predict
 from autotune.search.legal import legal_step, telling_size
+from autotune.search.narrow import narrow
 from autotune.search.recommend import recommend
 from autotune.search.trouble import hopeless, long_form_trouble
 
@@ -39,6 +43,12 @@ class BatchFinder:
     data_set_size: int | None = None
     """Samples in the data set; None where there is none or it has no length."""
     recommend: bool = True
+    trace: bool = False
+    """Begin by recording what the allocator does at a few small sizes, to foretell the limit from."""
+    allocator: str = ""
+    """As in ``Settings``."""
+    noise_bytes: int = 0
+    """The peak of the same steps differs by so much from run to run."""
 
     def __post_init__(self) -> None:
         if self.multiple_of < 1:
@@ -63,7 +73,9 @@ class BatchFinder:
         known = [p for p in history if p.batch_size % self.multiple_of == 0 and p.batch_size <= limit]
         evidence = read(known)
         if not evidence.findings:
-            return Question(batch_size=self._start(limit), form=Form.SHORT, reason=Reason.START)
+            return self._record(self.multiple_of, limit) or Question(
+                batch_size=self._start(limit), form=Form.SHORT, reason=Reason.START
+            )
         if evidence.open is not None:
             return Question(batch_size=evidence.open.size, form=evidence.open.probe.form, reason=Reason.RETRY)
         early = hopeless(evidence) or long_form_trouble(evidence)
@@ -81,8 +93,30 @@ class BatchFinder:
             return Question(batch_size=telling, form=form, reason=Reason.LEGAL_SIZE)
         step = legal_step(evidence, self.multiple_of)
         bound = limit // step * step
+        again = self._record(step, limit)
+        if again is not None and _recording_failed(known):
+            return again
         found = bracket(evidence, step, bound)
-        return _narrow(evidence, found, step, bound, form) or self._conclude(evidence, known, found, step, limited_by)
+        expected = guess(
+            evidence,
+            known,
+            self.allocator,
+            low=found.low,
+            high=found.high.size if found.high else None,
+            step=step,
+            bound=bound,
+            noise_bytes=self.noise_bytes,
+        )
+        return narrow(evidence, known, found, expected, step=step, bound=bound, form=form) or self._conclude(
+            evidence, known, found, step, bound, limited_by
+        )
+
+    def _record(self, unit: int, limit: int) -> Question | None:
+        """The recording probe for sizes that are multiples of ``unit``, if there is room for one."""
+        first, second = (n * unit for n in FIRST_MULTIPLES)
+        if not self.trace or second > limit:
+            return None
+        return Question(batch_size=first, form=Form.SHORT, reason=Reason.TRACE, trace_unit=unit, trace_largest=limit)
 
     def _start(self, limit: int) -> int:
         wanted = min(self.start_batch or 1, limit)
@@ -95,7 +129,13 @@ class BatchFinder:
         return min(limits)
 
     def _conclude(
-        self, evidence: Evidence, known: Sequence[ProbeResult], found: Bracket, step: int, limited_by: str
+        self,
+        evidence: Evidence,
+        known: Sequence[ProbeResult],
+        found: Bracket,
+        step: int,
+        bound: int,
+        limited_by: str,
     ) -> Question | Stop:
         """Certify the lower end of a closed bracket, choose the size to recommend, answer."""
         if evidence.findings[found.low].standing is not Standing.CERTIFIED:
@@ -112,59 +152,15 @@ class BatchFinder:
             limited_by=str(found.high.cause) if found.high else limited_by,
             step=step,
             holes=holes(evidence, step, found.low),
+            prediction=predict(known, self.allocator, answer=found.low, step=step, bound=bound),
         )
         return Stop(reason=_reason(answer, len(known)), answer=answer)
 
 
-def _narrow(evidence: Evidence, found: Bracket, step: int, bound: int, form: Form) -> Question | None:
-    """The next probe inside the bracket or above it; None once nothing lies between its ends."""
-    low, high = found.low, found.high
-    if form is Form.LONG and evidence.findings[low].standing is not Standing.CERTIFIED:
-        # The short form was wrong further up. Sizes that fitted there are ever farther apart on the way down, so
-        # this finds firm ground in few probes; only then is the gap above it worth filling.
-        return Question(batch_size=low, form=form, reason=Reason.CERTIFY)
-    if high is None:
-        if low >= bound:
-            return None
-        if evidence.data_end is not None:
-            return Question(batch_size=bound, form=form, reason=Reason.DATA_SET)
-        return Question(batch_size=min(low * _factor(evidence, low), bound), form=form, reason=Reason.GROW)
-    if form is Form.SHORT and high.size >= 4 * low:
-        # The failure came from a size far above (a large start): the limit may have any order of magnitude.
-        factor = _factor(evidence, low)
-        factor = factor if low * factor <= high.size // 2 else 2
-        return Question(batch_size=low * factor, form=form, reason=Reason.GROW)
-    if found.trust is Trust.DOUBTFUL:
-        return Question(batch_size=high.size + step, form=form, reason=Reason.NEIGHBOUR)
-    middle = low + max(1, (high.size - low) // (2 * step)) * step
-    if middle < high.size:
-        return Question(batch_size=middle, form=form, reason=Reason.BISECT)
-    if found.trust is Trust.LIKELY:
-        return Question(batch_size=high.size + step, form=form, reason=Reason.NEIGHBOUR)
-    return None
-
-
-def _factor(evidence: Evidence, low: int) -> int:
-    """Grow by 4 while a batch of 8 times the size is expected to stay within the budget; else by 2.
-
-    The expectation is the line through the smallest and the largest size that fitted (through the origin while there is
-    only one): what does not depend on the batch, such as weights or the process itself, must not slow the growth.
-    """
-    high = evidence.findings[low].probe
-    peak_bytes = _peak_bytes(high)
-    if not peak_bytes:
-        return 2
-    smallest = min(evidence.good)
-    fixed_bytes, per_sample_bytes = 0.0, peak_bytes / low
-    first_bytes = _peak_bytes(evidence.findings[smallest].probe)
-    if smallest < low and first_bytes:
-        per_sample_bytes = max(0.0, (peak_bytes - first_bytes) / (low - smallest))
-        fixed_bytes = peak_bytes - per_sample_bytes * low
-    return 4 if fixed_bytes + per_sample_bytes * 8 * low < high.budget_bytes else 2
-
-
-def _peak_bytes(probe: ProbeResult) -> int | None:
-    return probe.measurement.peak_device_bytes or probe.measurement.peak_allocated_bytes
+def _recording_failed(known: Sequence[ProbeResult]) -> bool:
+    """Whether the one recording so far met a size the workload rejects, so that another spacing is worth a second one."""
+    recordings = [p for p in known if p.reason is Reason.TRACE]
+    return len(recordings) == 1 and recordings[0].outcome is Outcome.WORKLOAD_ERROR
 
 
 def _reason(answer: Answer, probes: int) -> str:

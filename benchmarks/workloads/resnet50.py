@@ -16,5 +16,10 @@ def make_batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return IMAGES.expand(batch_size, -1, -1, -1).contiguous(), torch.randint(0, 1000, (batch_size,))
 
 
+def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    images, targets = batch
+    return nn.functional.cross_entropy(model(images), targets)
+
+
 def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(params, lr=0.1, momentum=0.9)

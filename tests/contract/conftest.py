@@ -20,7 +20,7 @@ def _sqlite(folder: Path) -> str:
 def _postgres(_: Path) -> str:
     engine = create_engine(POSTGRES_URL)
     with engine.begin() as connection:
-        for table in ("autotune_probes", "autotune_searches", "autotune_alembic_version"):
+        for table in ("autotune_traces", "autotune_probes", "autotune_searches", "autotune_alembic_version"):
             connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
     engine.dispose()
     return POSTGRES_URL

@@ -14,10 +14,11 @@ from sqlalchemy import create_engine, text
 
 import autotune.storage
 from autotune.errors import StoreError
+from autotune.model import Mark, PassPeaks, Phase
 from autotune.storage import schema
 from autotune.storage.store import Store
 from autotune.storage.tables import Base
-from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, search
+from tests.contract.samples import FITTING_PROBE, SEARCH, TRACED_PROBE, facts, search
 
 GOLDEN = Path(__file__).with_name("golden")
 """One SQL dump per schema version, written by the version itself. Never change one; add the next."""
@@ -69,11 +70,17 @@ def test_every_schema_version_has_a_golden_ledger() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {f"schema_{revision}.sql" for revision in schema.REVISIONS}
 
 
-@pytest.mark.parametrize("revision", schema.REVISIONS)
-def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
+def golden(revision: str, folder: Path) -> Path:
+    """A ledger as that version of the schema left it."""
+    path = folder / "old.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript((GOLDEN / f"schema_{revision}.sql").read_text("utf-8"))
+    return path
+
+
+@pytest.mark.parametrize("revision", schema.REVISIONS)
+def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> None:
+    path = golden(revision, tmp_path)
     with Store.open(str(path)) as store:
         # Spelled out: the samples grow with the model, a golden ledger does not.
         newer, older = store.searches()
@@ -91,11 +98,21 @@ def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> N
         assert (failed.failure.cause, failed.failure.phase) == ("device_memory", "backward")
         assert failed.measurement.losses == (10.8, 0.30000000000000004, float("inf"), float("-inf"))
         assert (fitted.batch_size, fitted.fits, fitted.measurement.steps_executed) == (27, True, 2)
-        store.add_probe(SEARCH.id, PROBE)
+        assert failed.trace is None
+        if revision == "0001":
+            assert fitted.trace is None
+        else:
+            assert fitted.trace is not None
+            assert fitted.trace.sizes == (512, 42949672960, 0, 2048, 4096)
+            assert fitted.trace.streams == (0, 0, 1, 0, 2)
+            assert fitted.trace.events == (1, 2, 3, -2, 4, -4, -3, 5)
+            assert fitted.trace.marks[3] == Mark(position=7, phase=Phase.OPTIMIZER, step=2, batch_size=3)
+            assert fitted.trace.passes[1] == PassPeaks(3, 1, allocated_bytes=4608, reserved_bytes=2097152)
+        store.add_probe(SEARCH.id, TRACED_PROBE)
         store.begin(search("new"))
         store.add_probe("new", FITTING_PROBE)
     with Store.open(str(path)) as store:
-        assert store.probes(SEARCH.id) == (failed, fitted, PROBE)
+        assert facts(*store.probes(SEARCH.id)) == facts(failed, fitted, TRACED_PROBE)
         assert store.probes("new") == (FITTING_PROBE,)
     assert differences(f"sqlite:///{path}") == []
     with closing(sqlite3.connect(path)) as connection:
@@ -125,22 +142,41 @@ def test_opening_a_ledger_that_is_up_to_date_runs_no_migration(
     Store.open(url).close()
 
 
-def test_a_migration_that_fails_leaves_the_old_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "ledger.db"
-    broken = tmp_path / "storage"
-    shutil.copytree(MIGRATIONS, broken / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    first = broken / "migrations" / "versions" / "0001_searches_and_probes.py"
-    first.write_text(
-        re.sub(r"(def downgrade)", r'    op.execute("SELECT * FROM nosuch")\n\n\n\1', first.read_text(), count=1)
+def broken(folder: Path, step: str) -> str:
+    """Where the schema would lie if its migration failed at the end of this step."""
+    migrations = folder / "storage" / "migrations"
+    shutil.copytree(MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
+    file = migrations / "versions" / f"{step}.py"
+    file.write_text(
+        re.sub(r"(def downgrade)", r'    op.execute("SELECT * FROM nosuch")\n\n\n\1', file.read_text(), count=1)
     )
+    return str(folder / "storage" / "schema.py")
+
+
+def test_a_migration_that_fails_leaves_a_new_ledger_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.db"
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "__file__", str(broken / "schema.py"))
+        patch.setattr(schema, "__file__", broken(tmp_path, "0001_searches_and_probes"))
         with pytest.raises(StoreError, match="no such table: nosuch"):
             Store.open(str(path))
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
     with Store.open(str(path)) as store:
         store.begin(SEARCH)
+
+
+def test_a_migration_that_fails_leaves_the_old_ledger_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = golden("0001", tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+        before = list(connection.iterdump())
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "__file__", broken(tmp_path, "0002_traces"))
+        with pytest.raises(StoreError, match="no such table: nosuch"):
+            Store.open(str(path))
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(connection.iterdump()) == before
+    with Store.open(str(path)) as store:
+        assert len(store.probes(SEARCH.id)) == 2
 
 
 def test_alembic_s_own_errors_are_translated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from autotune.storage import engine as engine_module
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
 from autotune.storage.store import Store
-from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, search
+from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, TRACED_PROBE, facts, search
 
 
 @pytest.fixture
@@ -33,6 +34,14 @@ def sql(path: Path, statement: str, *values: Any) -> list[Any]:
     """Run one statement as someone else would, without autotune."""
     with closing(sqlite3.connect(path)) as connection, connection:
         return connection.execute(statement, values).fetchall()
+
+
+@pytest.fixture
+def traced(path: Path) -> Path:
+    """The same ledger, with a third probe that has a trace."""
+    with Store.open(str(path)) as store:
+        store.add_probe(SEARCH.id, TRACED_PROBE)
+    return path
 
 
 @pytest.fixture
@@ -75,6 +84,20 @@ def test_what_people_ask_for_is_a_column(path: Path) -> None:
     assert sql(path, query) == [(*failed, 2, 0.5, 224.0, *peak), (*fitted, 2, 0.5, 216.0, *peak)]
 
 
+def test_a_trace_without_a_probe_is_refused_by_the_database_itself(traced: Path, connection: Connection) -> None:
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+        connection.execute(text("UPDATE autotune_traces SET probe_id = 99"))
+
+
+def test_a_second_trace_of_a_probe_is_refused_by_the_database_itself(traced: Path, connection: Connection) -> None:
+    with pytest.raises(IntegrityError, match="UNIQUE"):
+        connection.execute(text("INSERT INTO autotune_traces SELECT * FROM autotune_traces"))
+
+
+def test_how_long_a_trace_is_is_a_column(traced: Path) -> None:
+    assert sql(traced, "SELECT probe_id, format, num_events FROM autotune_traces") == [(3, 1, 8)]
+
+
 def test_documents_are_json_that_sqlite_can_look_into(path: Path) -> None:
     query = (
         "SELECT json_extract(measurement, '$.losses[0]'), json_extract(measurement, '$.losses[2]') FROM autotune_probes"
@@ -115,6 +138,28 @@ def test_a_damaged_probe_is_named_with_its_table_id_and_field(path: Path, column
         assert caught.value.message.startswith(f"autotune_probes, id 1 (search '{SEARCH.id}') is damaged: {why}")
         assert "autotune runs ls" in caught.value.hint
         assert store.searches() == (SEARCH,)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"", "cut off after 0 bytes"),
+        (b"\0", "cut off after 1 bytes"),
+        (b"{}", "not zlib data"),
+        ("{}", "column data is str, not bytes"),
+        (7, "column data is int, not bytes"),
+        (1 << 60, "column data is int, not bytes"),
+        (0.5, "column data is float, not bytes"),
+    ],
+)
+def test_a_trace_that_is_none_is_told_and_leaves_its_probe_readable(
+    traced: Path, value: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sql(traced, "UPDATE autotune_traces SET data = ?", value)
+    with Store.open(str(traced)) as store:
+        assert facts(*store.probes(SEARCH.id)) == facts(PROBE, FITTING_PROBE, replace(TRACED_PROBE, trace=None))
+    (told,) = caplog.messages
+    assert told.startswith(f"autotune_traces, probe_id 3 (search '{SEARCH.id}') is damaged: {why}")
 
 
 @pytest.mark.parametrize(
@@ -234,4 +279,12 @@ def test_a_failed_write_leaves_nothing_behind(path: Path) -> None:
         with pytest.raises(StoreError, match="stopped"):
             store.add_probe(SEARCH.id, PROBE)
         store.begin(search("next"))
+        assert len(store.probes(SEARCH.id)) == 2
+
+
+def test_a_probe_is_not_written_without_its_trace(path: Path) -> None:
+    sql(path, "CREATE TRIGGER stop BEFORE INSERT ON autotune_traces BEGIN SELECT RAISE(ABORT, 'stopped'); END")
+    with Store.open(str(path)) as store:
+        with pytest.raises(StoreError, match="stopped"):
+            store.add_probe(SEARCH.id, TRACED_PROBE)
         assert len(store.probes(SEARCH.id)) == 2

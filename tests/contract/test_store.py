@@ -6,11 +6,34 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event, text
 
 from autotune.errors import StoreError, UsageError
 from autotune.model import Measurement, ProbeResult, SearchState
+from autotune.storage.address import parse_address
+from autotune.storage.engine import make_engine
 from autotune.storage.store import Store
-from tests.contract.samples import ANSWER, FITTING_PROBE, NOON, PROBE, SEARCH, search
+from tests.contract.samples import (
+    ANSWER,
+    FITTING_PROBE,
+    NOON,
+    PROBE,
+    SEARCH,
+    TRACE,
+    TRACED_PROBE,
+    facts,
+    search,
+)
+
+
+def sql(url: str, statement: str, **values: object) -> list[Any]:
+    """Run one statement by a connection as the store makes them, without the store."""
+    engine = make_engine(parse_address(url))
+    with engine.begin() as connection:
+        result = connection.execute(text(statement), values)
+        rows: list[Any] = [tuple(row) for row in result] if result.returns_rows else []
+    engine.dispose()
+    return rows
 
 
 def fields_at_default(value: Any, path: str = "") -> list[str]:
@@ -28,7 +51,8 @@ def fields_at_default(value: Any, path: str = "") -> list[str]:
 
 def test_the_samples_leave_no_field_at_its_default() -> None:
     assert fields_at_default(SEARCH) == []
-    assert fields_at_default(PROBE) == []
+    assert fields_at_default(PROBE) == [".trace"]
+    assert fields_at_default(TRACED_PROBE) == []
 
 
 class TestStoreContract:
@@ -238,3 +262,71 @@ class TestStoreContract:
         read: ProbeResult = store.probes(SEARCH.id)[0]
         store.add_probe("s", read)
         assert store.probes("s") == (PROBE,)
+
+    def test_a_trace_comes_back_with_its_probe_equal_but_not_the_same(self, store: Store) -> None:
+        store.begin(SEARCH)
+        store.add_probe(SEARCH.id, TRACED_PROBE)
+        (read,) = store.probes(SEARCH.id)
+        assert facts(read) == facts(TRACED_PROBE)
+        assert read.trace is not TRACE
+
+    def test_each_probe_has_its_own_trace_or_none(self, store: Store) -> None:
+        store.begin(SEARCH)
+        other = replace(TRACED_PROBE, trace=replace(TRACE, passes=()))
+        written = (TRACED_PROBE, PROBE, other, FITTING_PROBE)
+        for probe in written:
+            store.add_probe(SEARCH.id, probe)
+        assert facts(*store.probes(SEARCH.id)) == facts(*written)
+
+    def test_a_traced_probe_read_back_can_be_added_again(self, store: Store) -> None:
+        store.begin(SEARCH)
+        store.begin(search("s"))
+        store.add_probe(SEARCH.id, TRACED_PROBE)
+        store.add_probe("s", store.probes(SEARCH.id)[0])
+        assert facts(*store.probes("s")) == facts(TRACED_PROBE)
+
+    @pytest.mark.parametrize("count", [1, 5])
+    def test_probes_are_read_with_their_traces_in_one_query_however_many(self, store: Store, count: int) -> None:
+        store.begin(SEARCH)
+        for _ in range(count):
+            store.add_probe(SEARCH.id, TRACED_PROBE)
+        statements: list[str] = []
+
+        def note(*about: Any) -> None:
+            statements.append(about[2])
+
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            assert len(store.probes(SEARCH.id)) == count
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+        assert sum("autotune_probes" in statement for statement in statements) == 1
+        assert sum("autotune_traces" in statement for statement in statements) == 1
+
+    def test_a_trace_that_breaks_its_rules_is_refused_and_its_probe_with_it(self, store: Store, url: str) -> None:
+        store.begin(SEARCH)
+        with pytest.raises(StoreError, match=r"events\[0\] is allocation 2"):
+            store.add_probe(SEARCH.id, replace(TRACED_PROBE, trace=replace(TRACE, events=(2, 1))))
+        assert store.probes(SEARCH.id) == ()
+        assert sql(url, "SELECT count(*) FROM autotune_traces") == [(0,)]
+
+    def test_a_damaged_trace_is_told_and_its_search_is_read_without_it(
+        self, store: Store, url: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store.begin(SEARCH)
+        store.add_probe(SEARCH.id, TRACED_PROBE)
+        store.add_probe(SEARCH.id, TRACED_PROBE)
+        ((first,), _) = sql(url, "SELECT probe_id FROM autotune_traces ORDER BY probe_id")
+        sql(url, "UPDATE autotune_traces SET data = :data WHERE probe_id = :first", data=b"\x78\x9c", first=first)
+        assert facts(*store.probes(SEARCH.id)) == facts(replace(TRACED_PROBE, trace=None), TRACED_PROBE)
+        (told,) = caplog.records
+        assert (told.name, told.levelname) == ("autotune", "WARNING")
+        where = f"autotune_traces, probe_id {first} (search '{SEARCH.id}')"
+        assert told.getMessage() == f"{where} is damaged: cut off after 2 bytes; the probe is read without it"
+
+    @pytest.mark.parametrize("table", ["autotune_probes", "autotune_searches"])
+    def test_a_trace_goes_with_its_probe_and_that_with_its_search(self, store: Store, url: str, table: str) -> None:
+        store.begin(SEARCH)
+        store.add_probe(SEARCH.id, TRACED_PROBE)
+        sql(url, f"DELETE FROM {table}")
+        assert sql(url, "SELECT (SELECT count(*) FROM autotune_probes), count(*) FROM autotune_traces") == [(0, 0)]

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import UsageError
-from autotune.model import Form, ProbeResult, Question, Reason, Stop
+from autotune.model import Form, Measurement, ProbeResult, Question, Reason, Stop
 from autotune.search.batch import LARGEST_SIZE, BatchFinder
 from tests.fakes import BUDGET, HANGS, OUT_OF_MEMORY, FakeProber, drive, result
 
@@ -107,14 +107,20 @@ def test_the_start_is_rounded_to_a_legal_size_within_the_bounds(start: int, firs
     assert isinstance(asked, Question) and asked.batch_size == first
 
 
-def test_growth_quadruples_while_memory_is_plentiful_and_doubles_near_the_budget() -> None:
+def test_sizes_quadruple_until_the_expected_limit_is_in_reach_and_end_one_step_beyond_it() -> None:
     _, history = drive(BatchFinder(recommend=False), FakeProber(), replace(BUDGET, limit_bytes=500))
-    assert sizes(history)[:6] == [1, 4, 16, 64, 128, 256]
-    assert reasons(history)[:6] == [Reason.START, *[Reason.GROW] * 5]
+    assert sizes(history) == [1, 4, 16, 64, 256, 500, 501, 500]
+    assert reasons(history) == [
+        Reason.START,
+        *[Reason.GROW] * 4,
+        Reason.PREDICTED,
+        Reason.REFUTE,
+        Reason.CERTIFY,
+    ]
 
 
 def test_growth_doubles_where_no_memory_was_measured() -> None:
-    unmeasured = result(1, budget_bytes=1000)
+    unmeasured = replace(result(1, budget_bytes=1000), measurement=Measurement())
     asked = BatchFinder().ask([unmeasured])
     assert asked == Question(batch_size=2, form=Form.SHORT, reason=Reason.GROW)
 

@@ -1,0 +1,160 @@
+"""What training at any batch size would need of the allocator, foretold from a recording of a few small ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autotune.memory.allocator_config import AllocatorConfig, Unreplayable
+from autotune.memory.long_run import make_long
+from autotune.memory.program import CannotAlign, Program, program
+from autotune.memory.replay import Replayed, replay
+from autotune.model import Form, Trace
+
+_AGREES = 0.0005
+"""Share of the peak within which a forecast is taken for exact: rounding of blocks and the order of frees differ."""
+_FIRST_MARGIN = 0.001
+"""Share of the cap left free beside a size that failed unexpectedly; doubles with each further one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One size, foretold."""
+
+    batch_size: int
+    allocated_bytes: int
+    """Peak, or what was allocated when memory ran out."""
+    reserved_bytes: int
+    out_of_memory: bool
+    thrashes: bool
+    """Retries of the allocator go on in steady state."""
+
+    @property
+    def safe(self) -> bool:
+        """Whether the probe that certifies is expected to succeed."""
+        return not (self.out_of_memory or self.thrashes)
+
+
+class Forecast:
+    """Foretells the long form of a probe under one configuration of the allocator and one cap."""
+
+    def __init__(self, learned: Program, allocator: str, cap_bytes: int) -> None:
+        """
+        Raises:
+            Unreplayable: ``allocator`` asks for something that has no replay.
+        """
+        self.program = learned
+        self.cap_bytes = cap_bytes
+        self._config = AllocatorConfig.parse(allocator)
+        self.run = make_long(learned.events, learned.marks, Form.LONG.steps, Form.LONG.steps // 2)
+        self._streams = tuple(learned.streams[i] for i in self.run.sources) if learned.streams else ()
+        self._known: dict[tuple[int, int], Expected] = {}
+
+    def replay(self, batch_size: int, cap_bytes: int | None) -> Replayed:
+        """The replay itself, for those who want to see more than its verdict."""
+        sizes = self.program.sizes_at(batch_size)
+        return replay(
+            [sizes[i] for i in self.run.sources],
+            self.run.events,
+            self.run.marks,
+            self._config,
+            cap_bytes,
+            self._streams,
+        )
+
+    def expect(self, batch_size: int, cap_bytes: int | None = None) -> Expected:
+        """Foretell one size; ``cap_bytes`` = another cap than the forecast's own."""
+        cap = self.cap_bytes if cap_bytes is None else cap_bytes
+        key = (batch_size, cap)
+        if key not in self._known:
+            seen = self.replay(batch_size, cap)
+            steady = seen.steps[-Form.LONG.steady_steps :]
+            self._known[key] = Expected(
+                batch_size,
+                seen.allocated_bytes,
+                seen.reserved_bytes,
+                out_of_memory=seen.out_of_memory is not None,
+                thrashes=any(step.retries for step in steady),
+            )
+        return self._known[key]
+
+    def largest(self, step: int, bound: int, cap_bytes: int | None = None) -> int:
+        """The largest multiple of ``step`` up to ``bound`` expected to be safe; 0 if there is none."""
+        low, high = 0, bound // step + 1
+        if self.expect(step, cap_bytes).out_of_memory:
+            return 0
+        probe = max(1, self.program.skeleton_batch // step)
+        while low < probe < high and self.expect(probe * step, cap_bytes).safe:  # far bounds are not worth a replay
+            low, probe = probe, 2 * probe
+        high = min(high, max(probe, low + 1))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.expect(middle * step, cap_bytes).safe:
+                low = middle
+            else:
+                high = middle
+        return low * step
+
+    def needed_bytes(self, batch_size: int) -> int:
+        """The smallest cap, to within 1 MiB, under which this size is expected to be safe."""
+        free = self.replay(batch_size, None)
+        low, high = free.allocated_bytes - 1, max(free.reserved_bytes, free.allocated_bytes)
+        while high - low > 1 << 20:
+            middle = (low + high) // 2
+            if self.expect(batch_size, middle).safe:
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+@lru_cache(maxsize=8)
+def learn(trace: Trace) -> Program | str:
+    """The program of a trace, or why there is none. Cached: a search asks for it before every probe."""
+    try:
+        return program(trace)
+    except CannotAlign as error:
+        return str(error)
+
+
+@lru_cache(maxsize=16)
+def forecast(trace: Trace, allocator: str, cap_bytes: int) -> Forecast | str:
+    """Foretell from a trace, or say why not."""
+    learned = learn(trace)
+    if isinstance(learned, str):
+        return learned
+    try:
+        return Forecast(learned, allocator, cap_bytes)
+    except Unreplayable as error:
+        return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a probe at some size showed, to correct the forecast by."""
+
+    batch_size: int
+    safe: bool
+    allocated_bytes: int | None
+    """Measured peak; None where it failed."""
+
+
+def corrected_cap(foretold: Forecast, seen: Sequence[Seen]) -> int:
+    """The cap under which the forecast agrees with what was seen; the true one where it agrees already.
+
+    A size that ran tells by how much its peak was foretold wrongly. A size that failed although it was foretold to be
+    safe needs more than the cap: it bounds the cap from above, with a margin that doubles with each such surprise.
+    """
+    cap = foretold.cap_bytes
+    ran = [one for one in seen if one.safe and one.allocated_bytes]
+    if ran:
+        last = max(ran, key=lambda one: one.batch_size)
+        assert last.allocated_bytes is not None
+        told = foretold.expect(last.batch_size, 2 * foretold.cap_bytes).allocated_bytes
+        if abs(told - last.allocated_bytes) > _AGREES * told:
+            cap = cap * told // last.allocated_bytes
+    margin = _FIRST_MARGIN
+    for one in sorted((one for one in seen if not one.safe), key=lambda one: -one.batch_size):
+        if foretold.expect(one.batch_size, cap).safe:
+            cap = int(min(cap, foretold.needed_bytes(one.batch_size)) * (1 - margin))
+            margin *= 2
+    return cap

@@ -1,0 +1,126 @@
+"""What the memory models say about the limit, given what is known so far. They propose; only probes decide.
+
+Where the allocator's history was recorded it is replayed (``memory.forecast``); elsewhere a hull is laid through the peaks
+of the probes that ran (``memory.hull``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.memory.forecast import Forecast, Seen, corrected_cap, forecast
+from autotune.memory.hull import NEAREST_FACTOR, Censored, Sample, fit_hull
+from autotune.model import Cause, Form, Prediction, ProbeResult
+from autotune.search.evidence import Evidence, Standing
+
+_MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.MASKED_MEMORY, Cause.THRASHING, Cause.OVER_BUDGET})
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Where a model expects the limit."""
+
+    size: int
+    """Largest legal size expected to be safe. Equal to one that fits already, it says that the next one is not."""
+    certify: bool
+    """Exact enough to go there at once with the probe that certifies."""
+    wide: bool = False
+    """Little more than a guess."""
+
+
+def recorded(history: Sequence[ProbeResult], allocator: str) -> Forecast | None:
+    """The forecast from the newest recording that can be used, under the budget and memory of the newest probe."""
+    traced = [p for p in history if p.trace is not None]
+    if not traced:
+        return None
+    outside_bytes = max((p.measurement.non_pytorch_bytes or 0 for p in history), default=0)
+    cap_bytes = history[-1].budget_bytes - outside_bytes
+    for probe in reversed(traced):
+        assert probe.trace is not None
+        foretold = forecast(probe.trace, allocator, cap_bytes)
+        if isinstance(foretold, Forecast):
+            return foretold
+    return None
+
+
+def guess(
+    evidence: Evidence,
+    history: Sequence[ProbeResult],
+    allocator: str,
+    *,
+    low: int,
+    high: int | None,
+    step: int,
+    bound: int,
+    noise_bytes: int,
+) -> Guess | None:
+    """Where the limit is expected, at least ``low`` and below ``high``; None where nothing can be said.
+
+    Args:
+        evidence: read from ``history``.
+        low: the largest size that fits.
+        high: the smallest above it that does not; None = none is known.
+        step: spacing of legal sizes.
+        bound: largest size allowed.
+        noise_bytes: the peak of the same steps differs by so much from run to run.
+    """
+    top = bound if high is None else high - step
+    foretold = recorded(history, allocator)
+    if foretold is not None:
+        cap_bytes = corrected_cap(foretold, _seen(evidence, foretold.program.skeleton_batch))
+        return Guess(max(low, foretold.largest(step, top, cap_bytes)), certify=True)
+    if evidence.short_form_misled or (high is not None and evidence.findings[high].cause not in _MEMORY_CAUSES):
+        return None  # the peaks of short probes say nothing of the long form, or memory is not what ends here
+    samples = [
+        Sample(p.batch_size, {m.phase: m.peak_allocated_bytes for m in p.measurement.phases})
+        for p in history
+        if p.fits and p.measurement.phases
+    ]
+    censored = [
+        Censored(p.batch_size, need, p.failure.phase)
+        for p in history
+        if p.failure is not None and p.failure.cause in _MEMORY_CAUSES and (need := _needed(p)) is not None
+    ]
+    hull = fit_hull(samples, censored, noise_bytes=noise_bytes)
+    if hull is None:
+        return None
+    limit_bytes = (
+        evidence.findings[low].probe.measurement.allocator_cap_bytes or evidence.findings[low].probe.budget_bytes
+    )
+    found = hull.largest_within(limit_bytes, step, top)
+    far = high is None and found.batch_size >= NEAREST_FACTOR * low  # as far as a hull may go, not where the limit is
+    return Guess(max(low, found.batch_size), certify=False, wide=found.wide or far)
+
+
+def predict(history: Sequence[ProbeResult], allocator: str, *, answer: int, step: int, bound: int) -> Prediction | None:
+    """What the recording foretold without any correction; None without one."""
+    foretold = recorded(history, allocator)
+    if foretold is None:
+        return None
+    there = foretold.expect(answer)
+    return Prediction(
+        limit=foretold.largest(step, bound),
+        recorded_up_to=foretold.program.skeleton_batch,
+        allocated_bytes=there.allocated_bytes,
+        reserved_bytes=there.reserved_bytes,
+    )
+
+
+def _seen(evidence: Evidence, recorded_up_to: int) -> list[Seen]:
+    """Long probes of sizes beyond the recording that ran, or failed by memory."""
+    seen = []
+    for finding in evidence.findings.values():
+        if finding.size <= recorded_up_to or finding.probe.form is not Form.LONG:
+            continue
+        if finding.standing is Standing.CERTIFIED:
+            seen.append(Seen(finding.size, True, finding.probe.measurement.peak_allocated_bytes))
+        elif finding.standing is Standing.FAILED and finding.cause in _MEMORY_CAUSES:
+            seen.append(Seen(finding.size, False, None))
+    return seen
+
+
+def _needed(probe: ProbeResult) -> int | None:
+    """Bytes an out-of-memory proves to be needed, if it says how much was asked for."""
+    failure, measured = probe.failure, probe.measurement
+    if failure is None or failure.requested_bytes is None:
+        return probe.budget_bytes + 1
+    return max(probe.budget_bytes + 1, (measured.peak_allocated_bytes or 0) + failure.requested_bytes)

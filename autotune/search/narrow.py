@@ -1,0 +1,99 @@
+"""Between the largest size that fits and the smallest that does not: which size to ask next.
+
+A memory model says where the limit should be; the search goes there, then one step further to be refuted. What the probes
+say corrects the model. Where it disappoints twice, or there is none, sizes are doubled and brackets halved.
+"""
+
+from collections.abc import Sequence
+
+from autotune.model import Form, ProbeResult, Question, Reason
+from autotune.search.bracket import Bracket, Trust
+from autotune.search.evidence import Evidence, Standing
+from autotune.search.guide import Guess
+
+_FAR = 4
+"""A failure this many times above the largest size that fits says nothing of the limit's order of magnitude."""
+
+
+def narrow(
+    evidence: Evidence,
+    known: Sequence[ProbeResult],
+    found: Bracket,
+    expected: Guess | None,
+    *,
+    step: int,
+    bound: int,
+    form: Form,
+) -> Question | None:
+    """The next probe inside the bracket or above it; None once nothing lies between its ends.
+
+    Args:
+        known: the history that ``evidence`` was read from.
+        expected: where the limit should be, within the bracket; None = no model has an opinion.
+        step: spacing of legal sizes.
+        bound: largest size allowed.
+        form: of the probe, unless the model is trusted to go for the certifying form at once.
+    """
+    low, high = found.low, found.high
+    if form is Form.LONG and evidence.findings[low].standing is not Standing.CERTIFIED:
+        # The short form was wrong further up. Sizes that fitted there are ever farther apart on the way down, so
+        # this finds firm ground in few probes; only then is the gap above it worth filling.
+        return Question(batch_size=low, form=form, reason=Reason.CERTIFY)
+    if high is None:
+        if low >= bound:
+            return None
+        if evidence.data_end is not None:
+            return Question(batch_size=bound, form=form, reason=Reason.DATA_SET)
+        return _ask(known, low, bound, expected, step, form) or Question(
+            batch_size=min(2 * low, bound), form=form, reason=Reason.GROW
+        )
+    if found.trust is Trust.DOUBTFUL and high.size < _FAR * low:
+        return Question(batch_size=high.size + step, form=form, reason=Reason.NEIGHBOUR)
+    if high.size - low > step:
+        asked = None if _stalled(known) else _ask(known, low, high.size - step, expected, step, form)
+        if asked is not None:
+            return asked
+        if form is Form.SHORT and high.size >= _FAR * low:
+            return Question(batch_size=2 * low, form=form, reason=Reason.GROW)
+        middle = low + max(1, (high.size - low) // (2 * step)) * step
+        return Question(batch_size=middle, form=_form(expected, form), reason=Reason.BISECT)
+    if found.trust is not Trust.SURE:
+        return Question(batch_size=high.size + step, form=form, reason=Reason.NEIGHBOUR)
+    return None
+
+
+def _ask(
+    known: Sequence[ProbeResult], low: int, top: int, expected: Guess | None, step: int, form: Form
+) -> Question | None:
+    """Go where the model says, or show that the next size is too large; ``top`` is the largest size in question."""
+    if expected is None:
+        return None
+    form = _form(expected, form)
+    if expected.size > low:
+        first = all(p.reason is not Reason.PREDICTED for p in known)
+        reason = Reason.GROW if expected.wide else Reason.PREDICTED if first else Reason.CORRECT
+        return Question(batch_size=min(expected.size, top), form=form, reason=reason)
+    # Each size that should have been refuted and was not doubles the distance to the next one.
+    surprises = sum(p.fits for p in known if p.reason is Reason.REFUTE)
+    size = min(low + step * 2**surprises, top)
+    return Question(batch_size=size, form=form, reason=Reason.REFUTE)
+
+
+def _form(expected: Guess | None, form: Form) -> Form:
+    return Form.LONG if expected is not None and expected.certify else form
+
+
+def _stalled(known: Sequence[ProbeResult]) -> bool:
+    """Whether the last two probes that moved an end of the bracket did not even halve it."""
+    widths: list[int] = []
+    low, high = 0, None
+    for probe in known:
+        if probe.fits and probe.batch_size > low:
+            low = probe.batch_size
+        elif probe.outcome.is_ceiling and (high is None or probe.batch_size < high):
+            high = probe.batch_size
+        else:
+            continue
+        if high is not None and low:
+            widths.append(high - low)
+    return len(widths) > 2 and 2 * widths[-1] > widths[-3]
