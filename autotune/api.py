@@ -209,6 +209,11 @@ def _search(
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
         held = 0
         if trains_here:
+            # What a search brings in later counts as well.
+            import autotune.report.advice
+            import autotune.search.batch
+            import autotune.search.confirm  # noqa: F401
+
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
             held = max(0, own_data_bytes() + imported - workload.process_bytes)
         budget = _budget(plan, machine, held)

@@ -3,6 +3,7 @@
 Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), instants are aware UTC datetimes.
 """
 
+from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
 from autotune.model.machine import Budget, Machine, digest
 from autotune.model.probe import Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
 from autotune.model.search import Answer, Plan, Prediction, SearchRecord, SearchResult, SearchState, Stop
@@ -13,11 +14,14 @@ from autotune.model.workload import Recognised, Source, WorkloadInfo
 
 __all__ = [
     "ALLOCATOR_VARIABLES",
+    "AllocationGroup",
     "Answer",
     "Budget",
     "Cause",
     "Composition",
+    "Explanation",
     "Failure",
+    "Foretold",
     "Form",
     "Machine",
     "Mark",
@@ -26,6 +30,7 @@ __all__ = [
     "PassPeaks",
     "Phase",
     "PhaseMemory",
+    "PhaseRange",
     "Plan",
     "Precision",
     "Prediction",
@@ -40,6 +45,8 @@ __all__ = [
     "Source",
     "Stop",
     "Trace",
+    "Use",
+    "UsedMemory",
     "WorkloadInfo",
     "digest",
 ]

@@ -1,21 +1,30 @@
 """Which certified size to recommend: the smallest that is about as fast as the fastest.
 
-Larger batches are often no faster and sometimes slower, and every gigabyte they take is missing elsewhere.
+Larger batches are often no faster and sometimes slower, and every gigabyte they take is missing elsewhere. The way to the
+limit times few sizes, where the allocator was recorded only the limit itself: a few short probes look for smaller ones.
 """
 
 from collections.abc import Mapping, Sequence
+from math import ceil, isqrt
 
 from autotune.model import Form, ProbeResult, Question, Reason
 from autotune.search.evidence import Evidence, Standing
 
 TOLERANCE = 0.02
 """Throughputs within this share of the best count as equal."""
+_SHORT_PROBES = 4
+"""Short probes spent on smaller sizes and on a peak, together. Four strides of `_STRIDE` span what is common between the
+smallest fast size and the limit, and close in on a peak between sizes a factor of two to four apart."""
+_STRIDE = 4
+"""Sizes are divided by this on the way down. The finder grows by as much, so both ways leave the same gaps. By halves a
+throughput that is flat from 8 to 400 would be followed down to 25 only."""
+_NEAR = 2
+"""A smallest fast size that no faster one can undercut by more than this factor is small enough: without it a throughput
+that grows up to the limit, where nothing is to be gained, would cost two more probes."""
 _PEAK_DROP = 0.05
 """A larger size slower by more than this, even in its fastest step, shows a real peak below it rather than noise."""
-_PEAK_PROBES = 4
-"""Short probes spent on closing in on such a peak: sizes a factor of two to four apart need about that many."""
 _PEAK_GAP = 1 / 8
-"""Gaps narrower than this share of the size are not searched: throughput is flat around its peak."""
+"""Gaps narrower than this share of the size are not searched for a peak: throughput is flat around it."""
 _CERTIFICATIONS = 2
 """Long probes spent on candidates; after them the fastest of the certified sizes has to do."""
 
@@ -36,12 +45,12 @@ def recommend(evidence: Evidence, history: Sequence[ProbeResult], *, step: int, 
     }
     if max_batch not in speeds:
         return max_batch
+    candidate = _smallest_fast(speeds)
     asked = [probe.form for probe in history if probe.reason is Reason.RECOMMEND]
-    if Form.LONG not in asked and len(asked) < _PEAK_PROBES:
-        size = _towards_peak(evidence, speeds, step)
+    if Form.LONG not in asked and len(asked) < _SHORT_PROBES:
+        size = _worth_timing(evidence, speeds, candidate, step)
         if size is not None:
             return Question(batch_size=size, form=Form.SHORT, reason=Reason.RECOMMEND)
-    candidate = _smallest_fast(speeds)
     if evidence.findings[candidate].standing is Standing.CERTIFIED:
         return candidate
     if asked.count(Form.LONG) < _CERTIFICATIONS:
@@ -49,9 +58,35 @@ def recommend(evidence: Evidence, history: Sequence[ProbeResult], *, step: int, 
     return _smallest_fast({size: speeds[size] for size in evidence.certified if size in speeds})
 
 
+def _fast(speeds: Mapping[int, float]) -> float:
+    """The least throughput that counts as equal to the best."""
+    return (1 - TOLERANCE) * max(speeds.values())
+
+
 def _smallest_fast(speeds: Mapping[int, float]) -> int:
-    best = max(speeds.values())
-    return min(size for size, speed in speeds.items() if speed >= (1 - TOLERANCE) * best)
+    fast = _fast(speeds)
+    return min(size for size, speed in speeds.items() if speed >= fast)
+
+
+def _worth_timing(evidence: Evidence, speeds: Mapping[int, float], candidate: int, step: int) -> int | None:
+    """The size to time next, or None where nothing is to be gained."""
+    smaller, peak = _below(evidence, speeds, candidate, step), _towards_peak(evidence, speeds, step)
+    # A peak is worth closing in on only once throughput was seen to fall on its lower side too.
+    choices = (smaller, peak) if candidate == min(speeds) else (peak, smaller)
+    return next((size for size in choices if size is not None), None)
+
+
+def _below(evidence: Evidence, speeds: Mapping[int, float], candidate: int, step: int) -> int | None:
+    """A size between the smallest fast one and the largest that is slow or failed: a stride down, or half-way by ratio."""
+    slow = max((size for size in speeds if size < candidate), default=0)
+    floor = max((finding.size for finding in evidence.failed if finding.size < candidate), default=0) // step + 1
+    if slow:
+        floor = max(floor, slow // step + 1, ceil(_least_size(speeds, slow, _fast(speeds)) / step))
+    top = candidate // step
+    if top <= _NEAR * floor:
+        return None
+    size = max(isqrt(floor * top), top // _STRIDE) * step
+    return size if _untimed(evidence, size) else None
 
 
 def _towards_peak(evidence: Evidence, speeds: Mapping[int, float], step: int) -> int | None:
@@ -66,13 +101,29 @@ def _towards_peak(evidence: Evidence, speeds: Mapping[int, float], step: int) ->
     if all(_fastest_step(evidence.findings[size].probe) >= slow for size in sizes if size > fastest):
         return None
     at = sizes.index(fastest)
+    gaps = [(fastest, sizes[at + 1])]
+    if at > 0:
+        gaps.append((ceil(_least_size(speeds, sizes[at - 1], speeds[fastest])), fastest))
     choices = []
-    for neighbour in (*sizes[max(0, at - 1) : at], sizes[at + 1]):
-        low, high = sorted((neighbour, fastest))
-        middle = (low + high) // 2 // step * step
-        if high - low > _PEAK_GAP * high and low < middle and middle not in evidence.findings:
-            choices.append((high - low, speeds[neighbour], middle))
+    for low, high in gaps:
+        middle = isqrt(low * high) // step * step
+        if high - low > _PEAK_GAP * high and low < middle and _untimed(evidence, middle):
+            choices.append((high / low, middle))
     return max(choices)[-1] if choices else None
+
+
+def _least_size(speeds: Mapping[int, float], size: int, wanted: float) -> float:
+    """No size below this one can be so fast as wanted, going by a slower ``size`` below it.
+
+    More samples take no less time. A throughput that grows in proportion to the batch needs no probes between this way.
+    """
+    return size * wanted / speeds[size]
+
+
+def _untimed(evidence: Evidence, size: int) -> bool:
+    """True if nothing is known of the size, or only what a recording, which has no step times, says."""
+    finding = evidence.findings.get(size)
+    return finding is None or (finding.probe.fits and finding.probe.reason is Reason.TRACE)
 
 
 def _fastest_step(probe: ProbeResult) -> float:
