@@ -17,6 +17,7 @@ from typing import Unpack
 from autotune.errors import UsageError, WorkloadError
 from autotune.model import (
     Budget,
+    Explanation,
     Machine,
     Plan,
     ProbeResult,
@@ -261,6 +262,36 @@ def show(search_id: str, storage: str | None = None) -> tuple[SearchRecord, tupl
     with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
         record = store.get(search_id)
         return record, store.probes(record.id)
+
+
+def explain(search_id: str | None = None, *, batch_size: int | None = None, storage: str | None = None) -> Explanation:
+    """Where the memory of a batch size goes, as foretold from a search's recording or as its probes measured it.
+
+    Args:
+        search_id: a unique beginning of it is enough; None = the newest search with an answer.
+        batch_size: None = the largest certified one.
+        storage: the ledger.
+
+    Raises:
+        StoreError: the ledger cannot be read.
+        UsageError: there is no ledger, no such search, or the search tells nothing of this size.
+    """
+    from autotune.report.explain import explain as explain_search
+    from autotune.storage.store import Store
+
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
+        if search_id is None:
+            answered = (record for record in store.searches(sys.maxsize) if record.answer is not None)
+            record = next(answered, None)
+            if record is None:
+                raise UsageError(
+                    "the ledger holds no search with an answer",
+                    hint="begin with: autotune search model.py; or name one that is listed by: autotune runs ls",
+                )
+        else:
+            record = store.get(search_id)
+        confirmed = store.probes(record.based_on) if record.based_on else ()
+        return explain_search(record, (*confirmed, *store.probes(record.id)), batch_size)
 
 
 def default_storage() -> str:

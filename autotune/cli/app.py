@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from autotune.cli import init, inspect, max_batch, runs, schema, search
+from autotune.cli import explain, init, inspect, max_batch, runs, schema, search
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
 
@@ -41,6 +41,7 @@ app.command("max-batch")(max_batch.max_batch)
 app.command("inspect")(inspect.inspect)
 app.command("init")(init.init)
 app.add_typer(runs.runs, name="runs")
+app.command("explain")(explain.explain)
 app.command("schema")(schema.schema)
 
 

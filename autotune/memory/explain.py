@@ -32,16 +32,16 @@ def explain(foretold: Forecast, batch_size: int, *, limit: int, step: int = 1) -
     marked = _by_event(run)
     at_peak = marked[seen.peak_event] if seen.peak_event >= 0 else _START
     now, then = (foretold.program.sizes_at(size) for size in (batch_size, batch_size + 1))
-    uses, born = _uses(run, marked)
+    uses, phases = _uses(run, marked)
     parts: Counter[Use] = Counter()
     growth: Counter[Use] = Counter()
-    groups: Counter[tuple[Use, Phase, int, int]] = Counter()
+    groups: Counter[tuple[Use, Phase | None, int, int]] = Counter()
     for index in _alive(run.events[: seen.peak_event + 1]):
         source = run.sources[index]
         use, size, more = uses[index], now[source], then[source] - now[source]
         parts[use] += _rounded(size)
         growth[use] += more
-        groups[use, born[index].phase, size, more] += 1
+        groups[use, phases[index], size, more] += 1
     parts[Use.SLACK] = seen.allocated_bytes - parts.total()
     peaks = _Peaks(foretold)
     return Foretold(
@@ -87,8 +87,8 @@ def _segments(run: LongRun) -> Iterator[tuple[Mark, int, int]]:
         yield mark, mark.position, stop
 
 
-def _uses(run: LongRun, marked: Sequence[Mark]) -> tuple[list[Use], list[Mark]]:
-    """By allocation: what it is for, and where it is made."""
+def _uses(run: LongRun, marked: Sequence[Mark]) -> tuple[list[Use], list[Phase | None]]:
+    """By allocation: what it is for, and as in ``AllocationGroup`` the phase that makes it."""
     born: list[Mark] = []
     died: list[Mark | None] = [None] * len(run.sources)
     for event, mark in zip(run.events, marked, strict=True):
@@ -97,7 +97,9 @@ def _uses(run: LongRun, marked: Sequence[Mark]) -> tuple[list[Use], list[Mark]]:
         else:
             died[-event - 1] = mark
     last_step = max((mark.step for mark in run.marks), default=0)
-    return [_use(start, end, last_step) for start, end in zip(born, died, strict=True)], born
+    uses = [_use(start, end, last_step) for start, end in zip(born, died, strict=True)]
+    for_good = [use is Use.WORKSPACE and end is None for use, end in zip(uses, died, strict=True)]
+    return uses, [None if kept else start.phase for start, kept in zip(born, for_good, strict=True)]
 
 
 def _use(born: Mark, died: Mark | None, last_step: int) -> Use:
@@ -118,7 +120,7 @@ def _alive(events: Sequence[int]) -> list[int]:
     return [event - 1 for event in events if event > 0 and event not in ended]
 
 
-def _largest(groups: Counter[tuple[Use, Phase, int, int]]) -> tuple[AllocationGroup, ...]:
+def _largest(groups: Counter[tuple[Use, Phase | None, int, int]]) -> tuple[AllocationGroup, ...]:
     ordered = sorted(groups.items(), key=lambda item: -item[0][2] * item[1])
     return tuple(
         AllocationGroup(use=use, phase=phase, count=count, each_bytes=size, each_bytes_per_sample=growth)
@@ -146,13 +148,12 @@ class _PeaksAt:
 
     def stays_first(self, there: "_PeaksAt") -> bool:
         """Whether the moment of this peak tops all other phases at another size too. Then it does in between: its sum
-        is a line in the batch size, and the peaks of the others are convex."""
+        is a line in the batch size, and the peaks of the others are convex, but for a saturating workspace."""
         first = self.phase
-        if first is not there.phase or not self.peaks:
+        if first is not there.phase or first not in self.peaks:
             return first is there.phase
-        return all(
-            there.sums[self.peaks[first][1]] >= peak for phase, (peak, _) in there.peaks.items() if phase is not first
-        )
+        _, moment = self.peaks[first]
+        return all(there.sums[moment] >= peak for phase, (peak, _) in there.peaks.items() if phase is not first)
 
 
 class _Peaks:

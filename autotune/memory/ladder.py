@@ -16,12 +16,12 @@ SHARE_OF_LIMIT = 0.33
 """The largest size recorded, as a share of the limit that the sizes before it foretell."""
 _WORTH_A_PASS = 2
 """A size less than this many times the largest so far tells nothing new."""
-_GROWTH = 8
-"""A size may be this many times the one before, though what small sizes need says little about it ..."""
 _PASSES = 5
 
 
-def next_size(passes: Sequence[PassPeaks], tried: Sequence[int], unit: int, cap_bytes: int, largest: int) -> int | None:
+def next_size(
+    passes: Sequence[PassPeaks], tried: Sequence[int], *, unit: int, cap_bytes: int, held_bytes: int, largest: int
+) -> int | None:
     """The next batch size to record, or None when the recording is complete.
 
     Args:
@@ -29,6 +29,7 @@ def next_size(passes: Sequence[PassPeaks], tried: Sequence[int], unit: int, cap_
         tried: sizes of all passes, also of those that could not be used.
         unit: sizes are multiples of this.
         cap_bytes: what the allocator may reserve.
+        held_bytes: of the peaks, what no batch changes: parameters, buffers, optimizer state.
         largest: no size is above this.
     """
     if not tried:
@@ -36,20 +37,23 @@ def next_size(passes: Sequence[PassPeaks], tried: Sequence[int], unit: int, cap_
     last = passes[-1] if passes else None
     if len(tried) < len(FIRST_MULTIPLES) or last is None:
         size = (FIRST_MULTIPLES[0] + len(tried)) * unit
-        # Memory is at most proportional to the size, so this one will fit.
-        fits = last is None or last.allocated_bytes * size <= cap_bytes * last.batch_size
+        fits = last is None or size <= _reach(last, cap_bytes, held_bytes)
         return _allowed(size, largest) if fits and len(tried) < _PASSES else None
     if len(tried) >= _PASSES:
         return None
     limit = min(_limit(passes, cap_bytes), largest)
-    # ... or as many times as is sure to stay within the share of the cap, memory being at most proportional to the size.
-    reach = last.batch_size * max(_GROWTH, SHARE_OF_LIMIT * cap_bytes / max(last.allocated_bytes, 1))
-    size = int(min(limit * SHARE_OF_LIMIT, reach)) // unit * unit
+    # Small sizes say little about where the limit is: no farther than where the share of the cap is sure to suffice.
+    size = int(min(limit * SHARE_OF_LIMIT, _reach(last, SHARE_OF_LIMIT * cap_bytes, held_bytes))) // unit * unit
     return _telling(size, tried, unit) if size >= _WORTH_A_PASS * last.batch_size else None
 
 
 def _allowed(size: int, largest: int) -> int | None:
     return size if size <= largest else None
+
+
+def _reach(last: PassPeaks, room_bytes: float, held_bytes: int) -> float:
+    """A size sure to fit the room: what is not held at every size grows at most in proportion to it."""
+    return last.batch_size * (room_bytes - held_bytes) / max(last.allocated_bytes - held_bytes, 1)
 
 
 def _limit(passes: Sequence[PassPeaks], cap_bytes: int) -> float:

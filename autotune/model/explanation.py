@@ -43,8 +43,9 @@ class AllocationGroup:
     """Allocations alive at the peak that are alike."""
 
     use: Use
-    phase: Phase
-    """That made them."""
+    phase: Phase | None
+    """That made them. None for what is made once in training and kept for good: which phase is the first to need it is
+    not told by a recording of several sizes."""
     count: int
     each_bytes: int
     """Requested."""

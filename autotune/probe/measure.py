@@ -187,7 +187,15 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
         model.zero_grad(set_to_none=True)
         gc.collect()
         meter.drop_cache()
-        size = next_size(history.passes, tried, order.trace_unit, meter.cap_bytes, order.trace_largest)
+        kept = recorder.composition
+        size = next_size(
+            history.passes,
+            tried,
+            unit=order.trace_unit,
+            cap_bytes=meter.cap_bytes,
+            held_bytes=kept["parameters_bytes"] + kept["buffers_bytes"] + kept.get("optimizer_bytes", 0),
+            largest=order.trace_largest,
+        )
     recorder.facts["step_seconds"] = ()  # recording slows them
 
 

@@ -13,6 +13,7 @@ from autotune.report.advice import advice
 from autotune.report.evidence import certificate
 from autotune.report.fields import Batch, Document, Error, Evidence, FailureDocument, NoBatch
 from autotune.report.fields import Machine as MachineFields
+from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
 
@@ -52,6 +53,7 @@ def document(result: SearchResult) -> Document:
             probes=len(result.probes),
             out_of_memory_probes=sum(p.outcome in _EXHAUSTED for p in result.probes),
             seconds=result.seconds,
+            prediction=PredictionFields(**asdict(answer.prediction)) if answer.prediction else None,
         ),
         search_id=result.search_id,
         limited_by=answer.limited_by,

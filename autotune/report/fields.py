@@ -1,6 +1,6 @@
 """The fields of ``autotune.json`` and of what ``--json`` prints. Field docs become descriptions in the schema.
 
-History of the format: version 1, the first.
+History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``.
 """
 
 from typing import Literal, Self
@@ -84,6 +84,19 @@ class NoBatch(_Part):
     refuted_at: None
 
 
+class Prediction(_Part):
+    """What the memory model foretold from recordings of small sizes alone, to compare with what was measured."""
+
+    limit: int
+    """Largest size it expected to be safe."""
+    recorded_up_to: int
+    """Largest size that was recorded."""
+    allocated_bytes: int
+    """Peak it expected the allocator to hand out at max_batch."""
+    reserved_bytes: int
+    """Peak it expected the allocator to hold at max_batch."""
+
+
 class Evidence(_Part):
     """What the probe that certified micro_batch saw, and what the search cost."""
 
@@ -105,6 +118,8 @@ class Evidence(_Part):
     """Those of them that ran out of device or host memory."""
     seconds: float
     """Wall time of the search."""
+    prediction: Prediction | None = None
+    """Null where nothing was recorded, or the recording could not be used."""
 
 
 class Error(_Part):

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 
-from autotune.model import Machine, ProbeResult, SearchRecord, WorkloadInfo
+from autotune.model import Machine, ProbeResult, SearchRecord, Trace, WorkloadInfo
 from autotune.report.columns import align
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.words import format_count, limit_words
@@ -16,7 +16,10 @@ _NOTHING = "-"
 
 
 def to_json(value: object) -> str:
-    """Nouns of ``autotune.model``, alone or within dicts and sequences, as indented ASCII JSON; instants in ISO 8601."""
+    """Nouns of ``autotune.model``, alone or within dicts and sequences, as indented ASCII JSON; instants in ISO 8601.
+
+    A trace is summed up: it has tens of thousands of events.
+    """
     return json.dumps(value, indent=2, default=_plain)
 
 
@@ -106,6 +109,9 @@ def _instant(when: datetime | None) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Trace):
+        return {"events": len(value.events), "allocations": len(value.sizes), "passes": value.passes}
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        # Not asdict, which would copy whole traces: what is within comes here by itself.
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     raise TypeError(f"{type(value).__name__} has no JSON form")

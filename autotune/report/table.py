@@ -7,6 +7,7 @@ from autotune.report.advice import advice
 from autotune.report.columns import align
 from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
+from autotune.report.prediction import prediction_words
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
 from autotune.units import format_bytes, format_seconds
@@ -61,6 +62,9 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
     rows = []
     if result.plan.recommend:
         rows.append(("recommended", _recommendation(result)))
+    prediction = result.answer.prediction
+    if prediction is not None:
+        rows.append(("predicted", prediction_words(prediction, result.certificate)))
     recommended = certificate(result, result.answer.recommended_batch)
     shown = [result.certificate]
     if recommended is not None and recommended.batch_size != result.answer.max_batch:

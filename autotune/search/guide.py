@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.memory.forecast import Forecast, Seen, corrected_cap, forecast
-from autotune.memory.hull import NEAREST_FACTOR, Censored, Sample, fit_hull
+from autotune.memory.hull import NEAREST_FACTOR, Censored, Hull, Sample, fit_hull
 from autotune.model import Cause, Form, Prediction, ProbeResult
 from autotune.search.evidence import Evidence, Standing
 
@@ -25,6 +25,8 @@ class Guess:
     """Exact enough to go there at once with the probe that certifies."""
     wide: bool = False
     """Little more than a guess."""
+    spread: int = 1
+    """So many samples more or less make no difference that could be told from noise."""
 
 
 def recorded(history: Sequence[ProbeResult], allocator: str) -> Forecast | None:
@@ -67,7 +69,11 @@ def guess(
     foretold = recorded(history, allocator)
     if foretold is not None:
         cap_bytes = corrected_cap(foretold, _seen(evidence, foretold.program.skeleton_batch))
-        return Guess(max(low, foretold.largest(step, top, cap_bytes)), certify=True)
+        size = foretold.largest(step, top, cap_bytes)
+        doubt_bytes = foretold.program.uncertain_bytes(size)[1] if size > low else 0
+        if doubt_bytes:
+            size = foretold.largest(step, top, cap_bytes - doubt_bytes)
+        return Guess(max(low, size), certify=True)
     if evidence.short_form_misled or (high is not None and evidence.findings[high].cause not in _MEMORY_CAUSES):
         return None  # the peaks of short probes say nothing of the long form, or memory is not what ends here
     samples = [
@@ -86,9 +92,16 @@ def guess(
     limit_bytes = (
         evidence.findings[low].probe.measurement.allocator_cap_bytes or evidence.findings[low].probe.budget_bytes
     )
-    found = hull.largest_within(limit_bytes, step, top)
+    spread = _spread(hull, low, noise_bytes)
+    found = hull.largest_within(limit_bytes - (noise_bytes if spread > step else 0), step, top)
     far = high is None and found.batch_size >= NEAREST_FACTOR * low  # as far as a hull may go, not where the limit is
-    return Guess(max(low, found.batch_size), certify=False, wide=found.wide or far)
+    return Guess(max(low, found.batch_size), certify=False, wide=found.wide or far, spread=spread)
+
+
+def _spread(hull: Hull, low: int, noise_bytes: int) -> int:
+    """Samples that noise hides, by what a sample takes around and above ``low``."""
+    rise_bytes = hull.peak(2 * low).bytes - hull.peak(low).bytes
+    return max(1, noise_bytes * low // rise_bytes) if rise_bytes > noise_bytes else 1
 
 
 def predict(history: Sequence[ProbeResult], allocator: str, *, answer: int, step: int, bound: int) -> Prediction | None:

@@ -11,6 +11,8 @@ from autotune.search.bracket import Bracket, Trust
 from autotune.search.evidence import Evidence, Standing
 from autotune.search.guide import Guess
 
+_NEAR = 64
+"""Right below a size is this part of it less."""
 _FAR = 4
 """A failure this many times above the largest size that fits says nothing of the limit's order of magnitude."""
 
@@ -69,14 +71,34 @@ def _ask(
     if expected is None:
         return None
     form = _form(expected, form)
+    nearest = -(-expected.spread // step) * step
+    if _just_failed(known) and not expected.certify and top - low > nearest:
+        # A line through what ran is seldom far off: look right below before what it says of the bend is believed.
+        size = top + step - max(nearest, top // _NEAR // step * step)
+        return Question(batch_size=max(low + step, size), form=form, reason=Reason.CORRECT)
     if expected.size > low:
         first = all(p.reason is not Reason.PREDICTED for p in known)
         reason = Reason.GROW if expected.wide else Reason.PREDICTED if first else Reason.CORRECT
         return Question(batch_size=min(expected.size, top), form=form, reason=reason)
-    # Each size that should have been refuted and was not doubles the distance to the next one.
-    surprises = sum(p.fits for p in known if p.reason is Reason.REFUTE)
-    size = min(low + step * 2**surprises, top)
+    if low + nearest > top > low + step:
+        return None  # what is left differs by less than noise: halving is the quickest
+    size = min(low + nearest * 2 ** max(0, _surprises(known) - 1), top)
     return Question(batch_size=size, form=form, reason=Reason.REFUTE)
+
+
+def _surprises(known: Sequence[ProbeResult]) -> int:
+    """How many sizes in a row should have been refuted and were not; from the second on each doubles the distance."""
+    count = 0
+    for probe in reversed(known):
+        if probe.reason is not Reason.REFUTE or not probe.fits:
+            break
+        count += 1
+    return count
+
+
+def _just_failed(known: Sequence[ProbeResult]) -> bool:
+    """Whether the first size a model proposed as the limit has just been too large."""
+    return known[-1].reason is Reason.PREDICTED and not known[-1].fits
 
 
 def _form(expected: Guess | None, form: Form) -> Form:

@@ -1,7 +1,7 @@
 """Which certified size to recommend: the smallest that is about as fast as the fastest.
 
-Larger batches are often no faster and sometimes slower, and every gigabyte they take is missing elsewhere. The way to the
-limit times few sizes, where the allocator was recorded only the limit itself: a few short probes look for smaller ones.
+Larger batches are often no faster and sometimes slower, and every gigabyte they take is missing elsewhere. The way to
+the limit times few sizes, or just the limit where the allocator was recorded: short probes look for smaller ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from autotune.search.evidence import Evidence, Standing
 TOLERANCE = 0.02
 """Throughputs within this share of the best count as equal."""
 _SHORT_PROBES = 4
-"""Short probes spent on smaller sizes and on a peak, together. Four strides of `_STRIDE` span what is common between the
-smallest fast size and the limit, and close in on a peak between sizes a factor of two to four apart."""
+"""Short probes spent on smaller sizes and on a peak, together. As many strides of `_STRIDE` span what is common between
+the smallest fast size and the limit, or close in on a peak between sizes a factor of two to four apart."""
 _STRIDE = 4
 """Sizes are divided by this on the way down. The finder grows by as much, so both ways leave the same gaps. By halves a
 throughput that is flat from 8 to 400 would be followed down to 25 only."""
 _NEAR = 2
-"""A smallest fast size that no faster one can undercut by more than this factor is small enough: without it a throughput
-that grows up to the limit, where nothing is to be gained, would cost two more probes."""
+"""A fast size is small enough if none can be fast that is smaller by more than this factor. Where throughput grows up
+to the limit, all short probes would otherwise go into saving a few samples."""
 _PEAK_DROP = 0.05
 """A larger size slower by more than this, even in its fastest step, shows a real peak below it rather than noise."""
 _PEAK_GAP = 1 / 8
@@ -77,7 +77,7 @@ def _worth_timing(evidence: Evidence, speeds: Mapping[int, float], candidate: in
 
 
 def _below(evidence: Evidence, speeds: Mapping[int, float], candidate: int, step: int) -> int | None:
-    """A size between the smallest fast one and the largest that is slow or failed: a stride down, or half-way by ratio."""
+    """A size between the smallest fast one and the largest slow or failed one: a stride down, or half-way by ratio."""
     slow = max((size for size in speeds if size < candidate), default=0)
     floor = max((finding.size for finding in evidence.failed if finding.size < candidate), default=0) // step + 1
     if slow:

@@ -19,6 +19,7 @@ from autotune.model import (
     PhaseMemory,
     Plan,
     Precision,
+    Prediction,
     ProbeResult,
     Reason,
     Recognised,
@@ -33,7 +34,15 @@ from autotune.model import (
 GIB = 1 << 30
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
-ANSWER = Answer(max_batch=27, refuted_at=28, recommended_batch=24, limited_by="device_memory", step=3, holes=(9, 12))
+ANSWER = Answer(
+    max_batch=27,
+    refuted_at=28,
+    recommended_batch=24,
+    limited_by="device_memory",
+    step=3,
+    holes=(9, 12),
+    prediction=Prediction(limit=26, recorded_up_to=9, allocated_bytes=38 * GIB, reserved_bytes=39 * GIB),
+)
 
 SEARCH = SearchRecord(
     id="5ea4c0ffee",

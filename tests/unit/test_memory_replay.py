@@ -40,7 +40,8 @@ def test_a_step_begins_with_what_is_in_use_already() -> None:
 
 def test_the_event_at_the_peak_is_the_first_that_reaches_it() -> None:
     assert replay(SIZES, EVENTS, MARKS, NATIVE).peak_event == 2
-    assert replay([512, 512], (1, -1, 2, -2), (), NATIVE).peak_event == 0
+    marks = (Mark(0, Phase.FORWARD, 1, 8), Mark(2, Phase.FORWARD, 2, 8))
+    assert replay([512, 512], (1, -1, 2, -2), marks, NATIVE).peak_event == 0
 
 
 def test_sizes_of_another_batch_can_be_replayed() -> None:
@@ -51,6 +52,13 @@ def test_sizes_of_another_batch_can_be_replayed() -> None:
 def test_retries_belong_to_the_step_they_happen_in() -> None:
     replayed = replay([30 * MIB, 32 * MIB], (1, -1, 2), (Mark(2, Phase.FORWARD, 1, 8),), NATIVE, cap_bytes=40 * MIB)
     assert mib(replayed) == [(0, 0, 30, 30, 0), (1, 8, 32, 32, 1)]
+
+
+def test_reserved_memory_given_back_is_not_counted_in_later_steps() -> None:
+    sizes, events = [12 * MIB, 26 * MIB, 30 * MIB], (1, 2, -1, -2, 3)
+    marks = (Mark(0, Phase.FORWARD, 1, 8), Mark(5, Phase.FORWARD, 2, 8))
+    replayed = replay(sizes, events, marks, NATIVE, cap_bytes=40 * MIB)
+    assert mib(replayed) == [(1, 8, 38, 38, 1), (2, 8, 30, 30, 0)]
 
 
 def test_passes_at_several_sizes_are_kept_apart() -> None:

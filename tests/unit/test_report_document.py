@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from autotune.errors import NothingFits, UsageError
-from autotune.model import Form, Outcome, Reason, Settings
+from autotune.model import Form, Outcome, Prediction, Reason, Settings
 from autotune.report.document import document, failure_document, read, schema, to_text
 from autotune.report.fields import Batch, Document, FailureDocument
 from autotune.units import GIB
@@ -31,11 +31,15 @@ GOLDEN = {
         "probes": 7,
         "out_of_memory_probes": 2,
         "seconds": 17.0,
+        "prediction": None,
     },
     "search_id": "ab12cd34ef56",
     "limited_by": "device_memory",
     "warnings": [],
 }
+PREDICTED = with_answer(
+    prediction=Prediction(limit=27, recorded_up_to=7, allocated_bytes=40_000_000_000, reserved_bytes=41_000_000_000)
+)
 ERROR = NothingFits("batch 1 does not fit", hint="a smaller model", detail="split")
 
 
@@ -46,6 +50,24 @@ def test_the_document_is_the_one_written_here() -> None:
 def test_the_evidence_is_that_of_the_recommended_batch() -> None:
     slow = fitting(24, Form.LONG, Reason.RECOMMEND, step_seconds=(0.3,))
     assert document(with_answer(slow)).evidence.samples_per_second == pytest.approx(80)
+
+
+def test_a_prediction_is_kept_beside_what_was_measured() -> None:
+    content = document(PREDICTED)
+    assert json.loads(to_text(content))["evidence"]["prediction"] == {
+        "limit": 27,
+        "recorded_up_to": 7,
+        "allocated_bytes": 40_000_000_000,
+        "reserved_bytes": 41_000_000_000,
+    }
+    assert read(to_text(content)) == content
+
+
+def test_a_document_written_before_there_were_predictions_is_still_one() -> None:
+    content = json.loads(to_text(document(RESULT)))
+    del content["evidence"]["prediction"]
+    assert jsonschema.Draft202012Validator(schema()).is_valid(content)
+    assert read(json.dumps(content)) == document(RESULT)
 
 
 def test_accumulation_holds_the_effective_batch_exactly() -> None:
@@ -79,6 +101,7 @@ def test_produced_documents_obey_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(schema())
     produced: list[Document | FailureDocument] = [
         document(RESULT),
+        document(PREDICTED),
         document(with_answer(refuted_at=None, limited_by="max_batch")),
         failure_document(ERROR, created=NOON, ref="model.py"),
         failure_document(

@@ -1,9 +1,10 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import datetime
 
 import pytest
 
-from autotune.model import SearchState
+from autotune.model import Mark, PassPeaks, Phase, SearchState, Trace
 from autotune.report.records import inspection_lines, search_lines, search_table, to_json
 from tests.cli.results import MACHINE, PROBES, RECORD, WORKLOAD
 
@@ -65,6 +66,28 @@ def test_records_become_plain_json() -> None:
     assert content["search"]["created"] == "2026-03-04T12:00:00+00:00"
     assert content["search"]["plan"]["settings"]["precision"] == "default"
     assert [probe["outcome"] for probe in content["probes"]][2] == "out_of_memory"
+
+
+def test_a_trace_is_summed_up() -> None:
+    trace = Trace(
+        (512,) * 20_000, (), tuple(range(1, 20_001)), (Mark(0, Phase.BUILD, 0, 0),), (PassPeaks(2, 3, 10, 20),)
+    )
+    text = to_json({"probes": (replace(PROBES[0], trace=trace), PROBES[1])})
+    assert len(text) < 10_000
+    recorded, ordinary = json.loads(text)["probes"]
+    assert recorded["trace"] == {
+        "events": 20_000,
+        "allocations": 20_000,
+        "passes": [{"batch_size": 2, "steps": 3, "allocated_bytes": 10, "reserved_bytes": 20}],
+    }
+    assert ordinary["trace"] is None
+
+
+def test_records_keep_all_their_other_fields() -> None:
+    assert json.loads(to_json(RECORD)) == json.loads(json.dumps(asdict(RECORD), default=datetime.isoformat))
+    assert json.loads(to_json(PROBES)) == json.loads(
+        json.dumps([asdict(probe) for probe in PROBES], default=datetime.isoformat)
+    )
 
 
 def test_what_has_no_json_form_is_refused() -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Answer, Budget, Measurement, Outcome, Settings
+from autotune.model import Answer, Budget, Measurement, Outcome, Prediction, Settings
 from autotune.report.table import headline, render, report
 from autotune.report.words import OUTCOMES
 from autotune.units import GIB
@@ -98,6 +98,15 @@ def test_a_budget_of_the_device_is_shown_as_a_sum() -> None:
 def test_reused_probes_and_confirmed_answers_are_told_apart() -> None:
     text = render(report(replace(RESULT, new_probes=1, from_ledger=True)))
     assert "7 probes, 2 failed, 6 reused from the ledger; 17 s; an earlier answer, confirmed" in text
+
+
+def test_a_prediction_is_shown_beside_the_answer_with_its_error() -> None:
+    peak_bytes = 27 * 14 * GIB // 10
+    prediction = Prediction(
+        limit=28, recorded_up_to=7, allocated_bytes=peak_bytes, reserved_bytes=peak_bytes * 101 // 100
+    )
+    lines = report(with_answer(prediction=prediction))[0].lines
+    assert "predicted    28 from batches up to 7 (allocated +0.0 %, reserved +1.0 %)" in lines
 
 
 def test_a_result_without_any_measurement_still_reads() -> None:

@@ -1,0 +1,98 @@
+"""A search and its probes become the explanation of one batch size: foretold where there is a recording, else measured."""
+
+from collections.abc import Sequence
+
+from autotune.errors import UsageError
+from autotune.memory.explain import explain as explain_foretold
+from autotune.memory.forecast import Forecast, forecast
+from autotune.model import Explanation, Foretold, Form, ProbeResult, Reason, SearchRecord
+from autotune.search.guide import recorded
+
+FARTHEST = 16
+"""Sizes up to this many times the largest recorded one are foretold; beyond, kernels and with them workspaces are others.
+The search itself relies on a few times."""
+
+
+def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int | None = None) -> Explanation:
+    """Say where the memory of one size goes.
+
+    Args:
+        record: the search.
+        probes: all its answer rests on, oldest first.
+        batch_size: None = the largest certified one.
+
+    Raises:
+        UsageError: there is no answer and no size was named; or the size makes no sense, never ran and cannot be
+            foretold.
+    """
+    if batch_size is None:
+        if record.answer is None:
+            raise UsageError(
+                f"search {record.id} has no answer to explain",
+                hint=f"name a batch size: autotune explain {record.id} --batch 1",
+            )
+        batch_size = record.answer.max_batch
+    if batch_size < 1:
+        raise UsageError(f"{batch_size} is not a batch size", hint="name one from 1 on: --batch 1")
+    foretold, why_not = _foretold(record, probes, batch_size)
+    measured = _measured(probes, batch_size)
+    if foretold is None and measured is None:
+        ran = sorted({probe.batch_size for probe in probes if _tells(probe)})
+        raise UsageError(
+            f"search {record.id} did not run batch {batch_size}, and cannot foretell it: {why_not}",
+            hint=f"sizes that ran: {', '.join(map(str, ran))}" if ran else f"autotune runs show {record.id}",
+        )
+    return Explanation(
+        search=record,
+        batch_size=batch_size,
+        foretold=foretold,
+        why_not=why_not,
+        measured=measured,
+        smaller=_smaller(probes, batch_size) if measured else None,
+    )
+
+
+def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int) -> tuple[Foretold | None, str]:
+    """The peak, or why it cannot be told."""
+    allocator = record.plan.settings.allocator
+    learned = recorded(probes, allocator) if probes else None
+    if learned is None:
+        return None, _no_forecast(record, probes, allocator)
+    largest = FARTHEST * learned.program.skeleton_batch
+    if batch_size > largest:
+        recorded_up_to = learned.program.skeleton_batch
+        return None, f"batches up to {recorded_up_to} were recorded, and tell of sizes up to {largest}"
+    answer = record.answer
+    certified = answer.max_batch if answer else 0
+    predicted = answer.prediction.limit if answer and answer.prediction else 0
+    step = answer.step if answer else record.plan.multiple_of
+    limit = max(certified, predicted, batch_size)
+    return explain_foretold(learned, batch_size, limit=limit, step=step), ""
+
+
+def _no_forecast(record: SearchRecord, probes: Sequence[ProbeResult], allocator: str) -> str:
+    traces = [probe.trace for probe in probes if probe.trace is not None]
+    if not traces:
+        on_cpu = record.machine.device == "cpu"
+        return "the CPU keeps no record of its allocations" if on_cpu else "it holds no record of the allocations"
+    reason = forecast(traces[-1], allocator, probes[-1].budget_bytes)
+    assert not isinstance(reason, Forecast)
+    return f"its record of the allocations is of no use: {reason}"
+
+
+def _tells(probe: ProbeResult) -> bool:
+    """Whether it says something of its size; a recording's figures are those of its last pass."""
+    return probe.reason is not Reason.TRACE and probe.measurement.peak_allocated_bytes is not None
+
+
+def _measured(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | None:
+    here = [probe for probe in reversed(probes) if probe.batch_size == batch_size and _tells(probe)]
+    return max(here, key=lambda probe: (probe.fits, probe.form is Form.LONG), default=None)
+
+
+def _smaller(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | None:
+    """The largest that is at most half as large, so that noise counts little; else the smallest."""
+    fitted = [p for p in probes if p.fits and p.batch_size < batch_size and p.measurement.phases and _tells(p)]
+    fitted.sort(key=lambda probe: probe.batch_size)
+    far = [probe for probe in fitted if 2 * probe.batch_size <= batch_size]
+    return far[-1] if far else fitted[0] if fitted else None
