@@ -104,11 +104,12 @@ def find_max_batch(
         collate: samples -> batch, with ``make_dataset``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         precision: ``default``, ``fp32``, ``tf32``, ``bf16``, ``fp16``.
-        allocator: PyTorch allocator configuration, for example ``expandable_segments:True``.
+        allocator: PyTorch allocator configuration, for example ``expandable_segments:True``; ``auto`` tries expandable
+            segments as well where more is expected of them, and keeps them if more fits.
         accumulate: micro-batches per optimizer step.
         memory_limit: device-wide limit, bytes or ``"24GiB"``.
         multiple_of: only sizes that are multiples of this.
-        start_batch: first size to try.
+        start_batch: first size to try, where the limit is not foretold from a recording.
         max_batch: largest size to try.
         timeout_s: wall limit of one probe, seconds.
         time_budget_s: wall limit of the search, seconds.
@@ -192,29 +193,28 @@ def _search(
     _refuse_inside()
     from autotune.probe.host import own_data_bytes
     from autotune.probe.launcher import Launcher
-    from autotune.storage.store import Store
 
     started = time.monotonic()
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
         launcher = stack.enter_context(
             Launcher(
                 plan.source,
-                plan.settings,
-                job_environment=plan.settings.environment,
                 timeout_s=plan.timeout_s,
                 seed=plan.seed,
                 say=observer.note,
             )
         )
+        launcher.preload(plan.device)
+        # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
+        import autotune.report.advice
+        import autotune.search.allocators
+        import autotune.search.confirm  # noqa: F401
+        from autotune.storage.store import Store
+
+        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
         held = 0
         if trains_here:
-            # What a search brings in later counts as well.
-            import autotune.report.advice
-            import autotune.search.batch
-            import autotune.search.confirm  # noqa: F401
-
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
             held = max(0, own_data_bytes() + imported - workload.process_bytes)
         budget = _budget(plan, machine, held)
@@ -233,7 +233,7 @@ def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
     _refuse_inside()
     from autotune.probe.launcher import Launcher
 
-    with Launcher(plan.source, plan.settings, job_environment={}, timeout_s=plan.timeout_s, seed=plan.seed) as launcher:
+    with Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed) as launcher:
         return launcher.describe(plan.device, plan.multiple_of)
 
 

@@ -7,8 +7,10 @@ from autotune.errors import UsageError
 from autotune.model import Plan, Precision, Settings, Source
 from autotune.units import parse_bytes
 
-ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True"}
+ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
 """Short names of allocator configurations; anything else is taken as PyTorch's own syntax."""
+OTHER_ALLOCATORS = {"auto": ("expandable_segments:True",)}
+"""What is tried as well where more is expected of it."""
 
 
 class PlanOptions(TypedDict, total=False):
@@ -72,6 +74,7 @@ def make_plan(
         settings=Settings(
             precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
         ),
+        other_allocators=OTHER_ALLOCATORS.get(allocator, ()),
         device=str(device),
         memory_limit_bytes=limit,
         multiple_of=multiple_of,

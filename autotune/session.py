@@ -14,6 +14,7 @@ from autotune.model import (
     Budget,
     Cause,
     Machine,
+    Outcome,
     Plan,
     Precision,
     ProbeResult,
@@ -59,6 +60,8 @@ def _still_fits(probe: ProbeResult, limit_bytes: int) -> bool:
 
 def _still_fails(probe: ProbeResult, limit_bytes: int) -> bool:
     memory = probe.failure is not None and probe.failure.cause in _MEMORY_CAUSES
+    if probe.outcome is Outcome.UNRELIABLE:
+        return False
     return not memory or probe.budget_bytes >= limit_bytes
 
 
@@ -144,7 +147,7 @@ class Session:
         root = earlier.based_on or earlier.id
         self._observer.note(f"search {root} answered this before; confirming it with one probe (--fresh searches anew)")
         record = self._begin(based_on=root)
-        known, probes = self._loop(record, ConfirmKnown(answer), ())
+        known, probes = self._loop(record, ConfirmKnown(answer, answer.settings or self._plan.settings), ())
         if known is None:
             self._finish(record, SearchState.NO_ANSWER, None, f"the answer of search {root} no longer holds")
             self._observer.note(f"batch {answer.max_batch} is no longer safe: searching anew")
@@ -152,8 +155,6 @@ class Session:
         return self._result(record, known, (*self._store.probes(root), *probes), new=len(probes), from_ledger=True)
 
     def _search(self, unfinished: SearchRecord | None) -> SearchResult:
-        from autotune.search.batch import BatchFinder
-
         history: tuple[ProbeResult, ...] = ()
         mine = _owner(os.getpid())
         if unfinished is None or not self._store.reopen(unfinished.id, mine, former_owner=unfinished.owner):
@@ -162,22 +163,31 @@ class Session:
             record = unfinished
             history = still_valid(self._store.probes(record.id), self._budget.limit_bytes)
             self._observer.note(f"going on with search {record.id}: {len(history)} finished probes are used again")
+        answer, probes = self._loop(record, self._strategy(), history)
+        if answer is None:
+            error = no_answer(probes, self._workload, self._plan.settings.precision)
+            disturbed = probes[-1].outcome is Outcome.UNRELIABLE  # what was measured before stays good
+            state = SearchState.INTERRUPTED if disturbed else SearchState.NO_ANSWER
+            self._finish(record, state, None, error.message)
+            raise error
+        return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
+
+    def _strategy(self) -> Strategy:
+        from autotune.search.allocators import BestAllocator
+        from autotune.search.batch import BatchFinder
+
+        device = self._machine.device
         finder = BatchFinder(
             multiple_of=self._plan.multiple_of,
             start_batch=self._plan.start_batch,
             max_batch=self._plan.max_batch,
             data_set_size=self._workload.data_set_size,
             recommend=self._plan.recommend,
-            trace=self._machine.device == "cuda",
-            allocator=self._plan.settings.allocator,
-            noise_bytes=CPU_NOISE_BYTES if self._machine.device == "cpu" else 0,
+            trace=device == "cuda",
+            settings=self._plan.settings,
+            noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
         )
-        answer, probes = self._loop(record, finder, history)
-        if answer is None:
-            error = no_answer(probes, self._workload, self._plan.settings.precision)
-            self._finish(record, SearchState.NO_ANSWER, None, error.message)
-            raise error
-        return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
+        return BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())
 
     def _loop(
         self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...]
@@ -266,6 +276,8 @@ def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: 
             hint=split.next_action,
         )
     detail = (failure.traceback if failure else "") or decisive.stderr_tail
+    if decisive.outcome is Outcome.UNRELIABLE:
+        return EnvironmentTrouble(f"batch {decisive.batch_size} cannot be judged: {what}", hint=hint)
     if ending is Ending.ENVIRONMENT:
         return EnvironmentTrouble(
             f"every batch size fails{where}, the smallest as well: {what}", detail=detail, hint=hint
@@ -280,7 +292,7 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
         {
             "workload": workload.fingerprint,
             "machine": machine.fingerprint,
-            "settings": [settings.precision, settings.allocator, settings.accumulate],
+            "settings": [settings.precision, settings.allocator, settings.accumulate, *plan.other_allocators],
             "memory_limit": plan.memory_limit_bytes,
             "bounds": [plan.multiple_of, plan.start_batch, plan.max_batch],
             "timeout": plan.timeout_s,

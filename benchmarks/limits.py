@@ -79,12 +79,10 @@ def main() -> None:
         outside = max(p.measurement.non_pytorch_bytes or 0 for p in result.probes)
         low = max(1, at // asked.step - asked.around) * asked.step
         sweep = []
-        with Launcher(
-            plan.source, plan.settings, job_environment={}, timeout_s=plan.timeout_s, seed=plan.seed + 1
-        ) as launcher:
+        with Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed + 1) as launcher:
             launcher.describe("auto", 1)
             for size in range(low, low + (2 * asked.around + 2) * asked.step, asked.step):
-                question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY)
+                question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
                 sweep.append(row(launcher.probe(question, result.budget, outside)))
     rows = [row(p) for p in result.probes]
     document = {

@@ -52,8 +52,6 @@ def main() -> None:
     probes = []
     with Launcher(
         plan.source,
-        plan.settings,
-        job_environment=dict(plan.settings.environment),
         timeout_s=plan.timeout_s,
         seed=plan.seed,
         say=print,
@@ -62,13 +60,30 @@ def main() -> None:
         questions = []
         if not asked.no_ladder:
             questions.append(
-                Question(batch_size=2, form=Form.SHORT, reason=Reason.TRACE, trace_unit=1, trace_largest=1 << 20)
+                Question(
+                    batch_size=2,
+                    form=Form.SHORT,
+                    reason=Reason.TRACE,
+                    settings=plan.settings,
+                    trace_unit=1,
+                    trace_largest=1 << 20,
+                )
             )
         questions += [
-            Question(batch_size=size, form=Form.SHORT, reason=Reason.TRACE, trace_unit=size, trace_largest=size)
+            Question(
+                batch_size=size,
+                form=Form.SHORT,
+                reason=Reason.TRACE,
+                settings=plan.settings,
+                trace_unit=size,
+                trace_largest=size,
+            )
             for size in asked.sizes
         ]
-        questions += [Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY) for size in asked.outcomes]
+        questions += [
+            Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
+            for size in asked.outcomes
+        ]
         for question in questions:
             probe = launcher.probe(question, budget, reserve)
             probes.append(row(probe))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UsageError
 from autotune.memory.encoding import FORMAT, decode, encode
 from autotune.model import (
     Answer,
@@ -23,6 +23,7 @@ from autotune.model import (
     Plan,
     ProbeResult,
     SearchRecord,
+    Settings,
     Trace,
     WorkloadInfo,
 )
@@ -33,7 +34,7 @@ T = TypeVar("T", SearchRecord, ProbeResult)
 
 _log = logging.getLogger("autotune")
 
-_DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "failure", "measurement"})
+_DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "settings", "failure", "measurement"})
 """Fields kept as JSON text; every other field is a column of the same name, but for ``trace``, a row of its own."""
 
 
@@ -99,7 +100,8 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
         form=result.form.value,
         reason=result.reason.value,
         outcome=result.outcome.value,
-        accumulate=result.accumulate,
+        accumulate=result.settings.accumulate,
+        settings=_document(result.settings),
         budget_bytes=result.budget_bytes,
         launcher=result.launcher,
         started_at=result.started_at,
@@ -157,6 +159,8 @@ def _read(adapter: TypeAdapter[T], kind: type[T], row: SearchRow | ProbeRow) -> 
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise _damaged(row, f"{where}: {first['msg']}") from error
+    except UsageError as error:  # how ``Settings`` refuses values
+        raise _damaged(row, error.message) from error
 
 
 def _trace_to_row(trace: Trace) -> TraceRow:
@@ -201,7 +205,7 @@ def _probes() -> TypeAdapter[ProbeResult]:
     return TypeAdapter(ProbeResult)
 
 
-def _document(value: Plan | WorkloadInfo | Machine | Budget | Answer | Failure | Measurement) -> str:
+def _document(value: Plan | WorkloadInfo | Machine | Budget | Answer | Settings | Failure | Measurement) -> str:
     return json.dumps(_jsonable(asdict(value)), allow_nan=False)
 
 

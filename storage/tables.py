@@ -140,6 +140,7 @@ class ProbeRow(Base):
     reason: Mapped[str]
     outcome: Mapped[str]
     accumulate: Mapped[int]
+    """Copy: it is in ``settings``."""
     budget_bytes: Mapped[Bytes]
     launcher: Mapped[str]
     started_at: Mapped[Instant]
@@ -159,6 +160,7 @@ class ProbeRow(Base):
     peak_device_bytes: Mapped[Bytes | None]
     non_pytorch_bytes: Mapped[Bytes | None]
 
+    settings: Mapped[Document] = mapped_column(server_default="{}")
     failure: Mapped[Document | None]
     measurement: Mapped[Document]
 

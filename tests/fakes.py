@@ -17,6 +17,7 @@ from autotune.model import (
     ProbeResult,
     Question,
     Reason,
+    Settings,
     Stop,
 )
 from autotune.ports import Prober, Strategy
@@ -65,6 +66,7 @@ def result(
     need_bytes: int = 0,
     budget_bytes: int = BUDGET.limit_bytes,
     step_seconds: float | None = None,
+    settings: Settings | None = None,
 ) -> ProbeResult:
     """A finished probe; it fits if there is no fault."""
     failure = None
@@ -95,6 +97,7 @@ def result(
         launcher="fork",
         started_at=datetime(2024, 1, 1, tzinfo=UTC),
         seconds=1.0,
+        settings=settings or Settings(),
     )
 
 
@@ -115,7 +118,7 @@ class FakeProber:
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
         """Answer at once; the reserve is not modelled."""
         size, form = question.batch_size, question.form
-        attempt = Counter((q.batch_size, q.form) for q in self.asked)[size, form]
+        attempt = Counter((q.batch_size, q.form, q.settings) for q in self.asked)[size, form, question.settings]
         self.asked.append(question)
         need_bytes = self.fixed_bytes + self.per_sample_bytes * size
         need_bytes += self.long_extra_bytes if form is Form.LONG else 0
@@ -130,6 +133,7 @@ class FakeProber:
             need_bytes=need_bytes,
             budget_bytes=budget.limit_bytes,
             step_seconds=self.step_seconds(size) if self.step_seconds else None,
+            settings=question.settings,
         )
         if fault is OVER_BUDGET:
             # What breaks a budget is memory outside PyTorch that its cap did not allow for, more each time.

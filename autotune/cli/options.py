@@ -42,11 +42,15 @@ _MemoryLimit = Annotated[
 ]
 _Precision = Annotated[Precision, typer.Option(help="Number formats of a step; default is PyTorch's own.")]
 _Allocator = Annotated[
-    str, typer.Option(metavar="CONF", help="PYTORCH_ALLOC_CONF to train with, e.g. expandable_segments:True.")
+    str,
+    typer.Option(
+        metavar="CONF",
+        help="PYTORCH_ALLOC_CONF to train with, e.g. expandable_segments:True; auto tries that where more may fit.",
+    ),
 ]
 _Accumulate = Annotated[int, typer.Option(help="Micro-batches per optimizer step.")]
 _MultipleOf = Annotated[int, typer.Option(help="Only sizes that are multiples of this.")]
-_StartBatch = Annotated[int | None, typer.Option(help="First size to try.", show_default=False)]
+_StartBatch = Annotated[int | None, typer.Option(help="First size to try, where none is foretold.", show_default=False)]
 _MaxBatch = Annotated[int | None, typer.Option(help="Try nothing larger.", show_default=False)]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one probe.")]
 _TimeBudget = Annotated[

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median, quantiles
 
+from autotune.model.settings import Settings
 from autotune.model.trace import Trace
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
 
@@ -15,6 +16,7 @@ class Question:
     batch_size: int
     form: Form
     reason: Reason
+    settings: Settings = field(default_factory=Settings)
     trace_unit: int | None = None
     """Record the allocator's history: train passes at growing multiples of this size in one process, up to a share of
     the budget; ``batch_size`` is then the first of them. None = an ordinary probe."""
@@ -118,6 +120,8 @@ class Failure:
     """The allocation that failed, where its size is known."""
     free_bytes: int | None = None
     """Free memory at the failure, where known."""
+    fragmented: bool = False
+    """The allocator held enough memory for the request, in pieces too small for it."""
     traceback: str = ""
     """The user's own traceback, frames of autotune left out."""
     hint: str = ""
@@ -140,8 +144,8 @@ class ProbeResult:
     started_at: datetime
     seconds: float
     """Wall time from the request to the reaped process."""
-    accumulate: int = 1
-    """Micro-batches per optimizer step the probe ran with."""
+    settings: Settings = field(default_factory=Settings)
+    """What the probe ran with."""
     stdout_tail: str = ""
     stderr_tail: str = ""
     trace: Trace | None = None
@@ -156,4 +160,4 @@ class ProbeResult:
     def samples_per_second(self) -> float | None:
         """Throughput of a whole optimizer step (all its micro-batches); None where nothing was timed."""
         step = self.measurement.median_step_seconds
-        return self.batch_size * self.accumulate / step if step else None
+        return self.batch_size * self.settings.accumulate / step if step else None

@@ -17,6 +17,8 @@ class Plan:
 
     source: Source
     settings: Settings = field(default_factory=Settings)
+    other_allocators: tuple[str, ...] = ()
+    """Allocator configurations to try as well, where more is expected of them than of the one in ``settings``."""
     device: str = "auto"
     memory_limit_bytes: int | None = None
     multiple_of: int = 1
@@ -61,6 +63,8 @@ class Answer:
     """Sizes are multiples of this: ``--multiple-of``, or what the workload was seen to demand."""
     holes: tuple[int, ...] = ()
     """Sizes below the answer that failed although larger ones ran."""
+    settings: Settings | None = None
+    """What it holds for; None = the plan's, as in ledgers of older versions."""
     prediction: Prediction | None = None
     """None where the allocator's history was not recorded or could not be used."""
 
@@ -96,17 +100,23 @@ class SearchResult:
     """True when an earlier answer was confirmed by one probe instead of searched again."""
 
     @property
+    def settings(self) -> Settings:
+        """What the answer holds for."""
+        return self.answer.settings or self.plan.settings
+
+    @property
     def certificate(self) -> ProbeResult:
         """The long probe that certified ``max_batch``."""
-        return next(
-            p for p in reversed(self.probes) if p.batch_size == self.answer.max_batch and p.form is Form.LONG and p.fits
-        )
+        return next(p for p in reversed(self._relevant(self.answer.max_batch)) if p.form is Form.LONG and p.fits)
 
     @property
     def refutation(self) -> ProbeResult | None:
         """The probe that refuted ``refuted_at``."""
-        failed = [p for p in self.probes if p.batch_size == self.answer.refuted_at and not p.fits]
+        failed = [p for p in self._relevant(self.answer.refuted_at) if not p.fits]
         return failed[-1] if failed else None
+
+    def _relevant(self, batch_size: int | None) -> list[ProbeResult]:
+        return [p for p in self.probes if p.batch_size == batch_size and p.settings == self.settings]
 
 
 class SearchState(StrEnum):

@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     """The process died, lost its device context, or failed in a way that may or may not be memory."""
     WORKLOAD_ERROR = "workload_error"
     UNSUPPORTED = "unsupported"
+    UNRELIABLE = "unreliable"
+    """Other processes on the device changed so much meanwhile that the probe proves nothing."""
 
     @property
     def is_ceiling(self) -> bool:
@@ -76,6 +78,8 @@ class Cause(StrEnum):
     NOT_SUPPORTED = "not_supported"
     ENVIRONMENT = "environment"
     """Driver, device or installation trouble."""
+    OTHERS = "others"
+    """Other processes took or gave back memory of the device."""
 
 
 class Form(StrEnum):

@@ -26,6 +26,8 @@ from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.judge import judge
 
 _TAIL_BYTES = 4000
+_OWN_FAULTS = frozenset({Outcome.WORKLOAD_ERROR, Outcome.UNSUPPORTED, Outcome.SIZE_LIMIT, Outcome.TIMED_OUT})
+"""Failures that the memory of others has nothing to do with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,15 @@ def read_trace(path: Path) -> Trace | None:
         return None
 
 
-def evidence(ended: Ended, answer: _Answer | None, *, device: str, capacity_bytes: int, stderr_tail: str) -> Evidence:
+def evidence(
+    ended: Ended,
+    answer: _Answer | None,
+    *,
+    device: str,
+    capacity_bytes: int,
+    stderr_tail: str,
+    allocator: str = "",
+) -> Evidence:
     """Everything the classifier wants to know of a process that did not complete."""
     mark = _read_mark(ended)
     memory = answer.memory if answer else None
@@ -146,6 +156,7 @@ def evidence(ended: Ended, answer: _Answer | None, *, device: str, capacity_byte
         capacity_bytes=capacity_bytes,
         allocated_bytes=memory.allocated_bytes if memory else None,
         cap_bytes=memory.cap_bytes if memory else None,
+        expandable_segments="expandable_segments:true" in allocator.lower(),
         host_oom_kills=ended.host_oom_kills,
         stderr_tail=stderr_tail,
         traceback=answer.traceback if answer else "",
@@ -181,14 +192,14 @@ def probe_result(
     *,
     machine: Machine,
     budget_bytes: int,
-    accumulate: int,
     started_at: datetime,
     launcher: str,
     stdout: Path,
     stderr: Path,
     trace: Trace | None = None,
+    disturbed: Failure | None = None,
 ) -> ProbeResult:
-    """Classify and judge one finished process.
+    """Classify and judge one finished process; ``disturbed`` says that others made it worthless.
 
     Raises:
         AutotuneError: the worker refused its order.
@@ -204,7 +215,14 @@ def probe_result(
         batch_size = (answer and answer.batch_size) or (mark and mark.batch_size) or batch_size
     outcome, failure = Outcome.FITS, None
     if answer is None or answer.raised:
-        facts = evidence(ended, answer, device=machine.device, capacity_bytes=budget_bytes, stderr_tail=stderr_tail)
+        facts = evidence(
+            ended,
+            answer,
+            device=machine.device,
+            capacity_bytes=budget_bytes,
+            stderr_tail=stderr_tail,
+            allocator=question.settings.allocator,
+        )
         outcome, failure = classify(facts)
     else:
         judged = judge(
@@ -216,6 +234,8 @@ def probe_result(
         )
         if judged is not None:
             outcome, failure = judged
+    if disturbed is not None and outcome not in _OWN_FAULTS:
+        outcome, failure = Outcome.UNRELIABLE, disturbed
     if failure is not None and failure.cause is Cause.NO_ANSWER and ended.garbage_bytes:
         failure = _blame_garbage(failure, ended.garbage_bytes)
     return ProbeResult(
@@ -229,7 +249,7 @@ def probe_result(
         launcher=launcher,
         started_at=started_at,
         seconds=ended.seconds,
-        accumulate=accumulate,
+        settings=question.settings,
         stdout_tail=tail(stdout),
         stderr_tail=stderr_tail,
         trace=trace,

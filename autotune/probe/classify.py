@@ -200,21 +200,29 @@ def _little(room_bytes: int | None, evidence: Evidence) -> bool | None:
 
 
 def _memory_hint(evidence: Evidence, text: str, requested: int | None) -> str:
-    # Anything smaller is what rounding and the pool of small blocks leave behind in every process.
-    telling = max(requested or 0, figures.little_bytes(evidence.capacity_bytes))
-    unallocated, pools = figures.unallocated_bytes(text), figures.private_pool_bytes(text)
-    if unallocated is not None and unallocated >= telling:
-        return (
-            f"memory is fragmented ({format_bytes(unallocated)} reserved but unallocated): "
-            "unless it is set already, try the allocator setting expandable_segments:True"
-        )
-    if pools is not None and pools >= telling:
+    pools = figures.private_pool_bytes(text)
+    if _fragmented(evidence, text, requested):
+        lost = f"memory is fragmented ({format_bytes(figures.unallocated_bytes(text) or 0)} reserved but unallocated): "
+        if evidence.expandable_segments:
+            return lost + "use fewer distinct shapes, or a smaller batch"
+        return lost + "--allocator auto tries expandable segments as well and keeps them where more fits"
+    if pools is not None and pools >= _telling(evidence, requested):
         return f"CUDA graphs hold {format_bytes(pools)} in private pools: record fewer shapes, or use a smaller batch"
     if _building(evidence):
         return "the model alone does not fit, whatever the batch: use a smaller model or a larger device"
     if evidence.phase is Phase.EVALUATE:
         return "evaluation ran out, not training: give it a smaller batch, torch.no_grad and no kept outputs"
     return "use a smaller batch"
+
+
+def _fragmented(evidence: Evidence, text: str, requested: int | None) -> bool:
+    unallocated = figures.unallocated_bytes(text)
+    return unallocated is not None and unallocated >= _telling(evidence, requested)
+
+
+def _telling(evidence: Evidence, requested: int | None) -> int:
+    """Anything smaller is what rounding and the pool of small blocks leave behind in every process."""
+    return max(requested or 0, int(figures.little_bytes(evidence.capacity_bytes)))
 
 
 def _building(evidence: Evidence) -> bool:
@@ -361,6 +369,9 @@ def _failure(
         exit_code=evidence.exit_code,
         requested_bytes=requested_bytes,
         free_bytes=free,
+        fragmented=ruling.cause is Cause.DEVICE_MEMORY
+        and raised is not None
+        and _fragmented(evidence, raised.text, requested_bytes),
         traceback=evidence.traceback,
         hint=ruling.hint,
     )

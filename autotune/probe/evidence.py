@@ -42,6 +42,8 @@ class Evidence:
     allocated_bytes: int | None = None
     cap_bytes: int | None = None
     """What the allocator (CPU: the process) was allowed."""
+    expandable_segments: bool = False
+    """Whether the allocator was set to grow its segments."""
     host_oom_kills: int = 0
     """How far the kernel's count of out-of-memory kills moved during the probe."""
     stderr_tail: str = ""

@@ -97,7 +97,7 @@ class Guardian:
             else:
                 self._end_zygote()
                 job = self._spawn(request, "autotune.probe.worker", ("answer",), None)
-                self._watch(job, request.deadline_s)
+                self._watch(job, request.deadline_s, begin_s=request.begin_s)
             self._reply(
                 {
                     "pid": job.pid,
@@ -170,7 +170,7 @@ class Guardian:
             os.close(writing)
         logs = (request.stdout, request.stderr)
         job = Job(reply["pid"], reply["group"], reading, Decoder(token), ("answer",), logs)
-        self._watch(job, request.deadline_s)
+        self._watch(job, request.deadline_s, begin_s=request.begin_s)
         return job
 
     def _end_zygote(self) -> None:
@@ -181,9 +181,16 @@ class Guardian:
         zygote, self._zygote, self._control, self._spared = self._zygote, None, None, set()
         self._end(zygote)
 
-    def _watch(self, job: Job, deadline_s: float, *, keep: bool = False) -> None:
-        """Read a job's messages until it has ended, whatever that takes. ``keep``: return once it has answered."""
-        deadline = time.monotonic() + deadline_s
+    def _watch(self, job: Job, deadline_s: float, *, begin_s: float | None = None, keep: bool = False) -> None:
+        """Read a job's messages until it has ended, whatever that takes.
+
+        Args:
+            job: what to watch.
+            deadline_s: time it has, or has from its first mark on where there is a ``begin_s``.
+            begin_s: until its first mark.
+            keep: return once it has answered.
+        """
+        deadline = time.monotonic() + (deadline_s if begin_s is None else begin_s)
         killed_at: float | None = None
         kill_at: float | None = None
         while job.status is None:
@@ -194,6 +201,8 @@ class Guardian:
             now = time.monotonic()
             if job.status is not None:
                 break
+            if begin_s is not None and job.marks is not None:
+                begin_s, deadline = None, now + deadline_s
             if killed_at is not None:
                 if now >= killed_at + KILL_GRACE_S:
                     break  # traced or stuck in the kernel: _end() deals with what holds it

@@ -20,8 +20,8 @@ from typing import Any, Self
 import psutil
 
 from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, WorkloadError
-from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Settings, Source, WorkloadInfo
-from autotune.probe import linux
+from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Reason, Settings, Source, WorkloadInfo
+from autotune.probe import linux, nvml
 from autotune.probe.answers import (
     Ended,
     describe_result,
@@ -35,24 +35,34 @@ from autotune.probe.answers import (
 )
 from autotune.probe.classify import classify
 from autotune.probe.guardian import EXIT_GRACE_S, QUIT, TERM_GRACE_S, interpreter
+from autotune.probe.host import host_limit
 from autotune.probe.order import Op, Order, Request
+from autotune.probe.tenants import disturbance
 from autotune.workload.source import INSIDE_VARIABLE
 
 _SLACK_S = 15.0
 """Beyond deadline and graces before the guardian itself counts as hung."""
 _STOP_S = 10.0
 """For the guardian to kill and reap everything."""
+_FIRST_S = 10.0
+"""For the first forked child to compute: a healthy one does in milliseconds, a dead-locked one never."""
+_FIRST_DEVICE_S = 60.0
+"""... and to start the device: a driver takes a second, on a host with many devices several."""
+_NO_SETTINGS = Settings()
+_MODEL_ROOM = 4
+"""Free host memory, in models, for the zygote to keep one while a probe makes another."""
 
 
 class Launcher:
-    """Runs probes of one workload under one set of settings; use as a context manager."""
+    """Runs probes of one workload; use as a context manager."""
+
+    _ahead: bool | None = None
+    """Whether the zygote uses the time while a probe works; None = on CUDA. Tests say so for the CPU."""
 
     def __init__(
         self,
         source: Source,
-        settings: Settings,
         *,
-        job_environment: dict[str, str],
         timeout_s: float,
         seed: int,
         say: Callable[[str], None] = lambda text: None,
@@ -60,15 +70,11 @@ class Launcher:
         """
         Args:
             source: what to load.
-            settings: how to train it.
-            job_environment: variables each probe sets before the device starts (allocator).
             timeout_s: wall limit of one process, loading included.
             seed: of every probe.
             say: told once about a fallback.
         """
         self._source = source
-        self._settings = settings
-        self._job_environment = job_environment
         self._timeout_s = timeout_s
         self._seed = seed
         self._say = say
@@ -77,6 +83,9 @@ class Launcher:
         self._directory = pickled or Path(tempfile.mkdtemp(prefix="autotune-"))
         self._guardian: subprocess.Popen[bytes] | None = None
         self._zygote = False
+        self._loading: Request | None = None
+        """Sent, and its end not yet waited for."""
+        self._prebuilds = False
         self._report = -1
         self._reports = b""
         self._number = 0
@@ -96,6 +105,16 @@ class Launcher:
         self._stop_guardian()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    def preload(self, device: str) -> None:
+        """Begin to load the workload, which ``describe`` waits for; returns at once.
+
+        Raises:
+            EnvironmentTrouble: no process can be started.
+        """
+        self._start_guardian()
+        if self._forks:
+            self._begin_loading(device)
+
     def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
         """Load the workload, build it once on the CPU, and look at the machine.
 
@@ -103,13 +122,17 @@ class Launcher:
             WorkloadError: the user's file or model building fails; ``detail`` is the user's traceback.
             EnvironmentTrouble: the device is not there, or processes cannot be started.
         """
-        ended, _, stderr, _ = self._run(Op.DESCRIBE, device=device, batch_size=batch_size)
+        begin_s = _FIRST_S if device == "cpu" else _FIRST_DEVICE_S
+        ended, _, stderr, _ = self._run(Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size)
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
+        # On the CPU a probe's process is what is measured, and a model in it would be there before its time.
+        self._prebuilds = self.machine.device != "cpu" if self._ahead is None else self._ahead
+        self._prebuilds &= host_limit().free_bytes >= _MODEL_ROOM * workload.parameters_bytes
         return workload, self.machine
 
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
@@ -121,6 +144,8 @@ class Launcher:
         # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
         fork = device != "cpu" or question.form is Form.SHORT
         trace_path = self._directory / "trace"
+        before_bytes = self._others_bytes()
+        prebuilds = self._prebuilds and question.reason is not Reason.CONFIRM  # which needs no second probe
         ended, stdout, stderr, launcher = self._run(
             Op.PROBE,
             fork=fork,
@@ -128,27 +153,37 @@ class Launcher:
             device_uuid=self.machine.device_uuid,
             batch_size=question.batch_size,
             form=question.form,
+            settings=question.settings,
             limit_bytes=budget.limit_bytes,
             reserve_bytes=reserve_bytes,
             trace_unit=question.trace_unit,
             trace_largest=question.trace_largest,
             trace_path=str(trace_path),
+            prebuild_s=self._timeout_s if prebuilds else None,
         )
         trace = read_trace(trace_path)
+        disturbed = disturbance(budget, before_bytes, self._others_bytes())
         return probe_result(
             question,
             ended,
             trace=trace,
+            disturbed=disturbed,
             machine=self.machine,
             budget_bytes=budget.limit_bytes,
-            accumulate=self._settings.accumulate,
             started_at=started_at,
             launcher=launcher,
             stdout=stdout,
             stderr=stderr,
         )
 
-    def _run(self, op: Op, *, fork: bool = True, **details: Any) -> tuple[Ended, Path, Path, str]:
+    def _others_bytes(self) -> int | None:
+        """Memory of the device in use while no probe runs; None where that cannot be told."""
+        assert self.machine is not None
+        return nvml.used_bytes(self.machine.device_uuid) if self.machine.device == "cuda" else None
+
+    def _run(
+        self, op: Op, *, fork: bool = True, begin_s: float | None = None, **details: Any
+    ) -> tuple[Ended, Path, Path, str]:
         """One order through zygote or spawn: its end, its logs, and how it was started."""
         if self._guardian is None:
             self._start_guardian()
@@ -157,27 +192,39 @@ class Launcher:
             self._load_zygote(str(details["device"]))
             fork = self._forks
         self._number += 1
-        request = self._request(str(self._number), op, fork=fork, **details)
+        request = self._request(str(self._number), op, fork=fork, begin_s=begin_s if fork else None, **details)
         ended = self._ask(request)
-        if fork and not ended.zygote:
+        trouble = _fork_trouble(op, ended) if fork else ""
+        if trouble:
             self._forks = False
-            self._say("probes start a fresh interpreter each from here on, which is slower: forking one failed")
+            self._say(f"probes start a fresh interpreter each, which is slower: {trouble}")
+            return self._run(op, fork=False, **details)
         return ended, Path(request.stdout), Path(request.stderr), "fork" if fork else "spawn"
 
-    def _request(self, name: str, op: Op, *, load: bool = False, fork: bool = False, **details: Any) -> Request:
+    def _request(
+        self,
+        name: str,
+        op: Op,
+        *,
+        load: bool = False,
+        fork: bool = False,
+        begin_s: float | None = None,
+        settings: Settings = _NO_SETTINGS,
+        **details: Any,
+    ) -> Request:
         """Write the order down and address it."""
         path = self._directory / f"{name}.json"
         Order(
             op=op,
             source=self._source,
-            settings=self._settings,
-            job_environment=self._job_environment,
+            settings=settings,
+            job_environment=settings.environment,
             seed=self._seed,
             **details,
         ).write(path)
         environment = {
             **os.environ,
-            **self._job_environment,
+            **settings.environment,
             INSIDE_VARIABLE: str(self._directory),
             # without it a mere torch.cuda.is_available() in the user's file spoils later forks (PyTorch documentation)
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
@@ -191,6 +238,7 @@ class Launcher:
             stdout=str(self._directory / f"{name}.out"),
             stderr=str(self._directory / f"{name}.err"),
             deadline_s=self._timeout_s,
+            begin_s=begin_s,
         )
 
     def _start_guardian(self) -> None:
@@ -218,14 +266,22 @@ class Launcher:
                 os.close(writing)
         self._report, self._reports = reading, b""
 
+    def _begin_loading(self, device: str) -> Request:
+        """Have the workload loaded once, to be forked from."""
+        request = self._request(f"zygote-{self._number}", Op.LOAD, load=True, device=device, ahead=self._ahead)
+        self._send(request)
+        self._loading = request
+        return request
+
     def _load_zygote(self, device: str) -> None:
-        """Have the workload loaded once, to be forked from; where that is unsafe, say so and spawn from now on.
+        """Wait for the workload to be loaded; where forking from it is unsafe, say so and spawn from now on.
 
         Raises:
             AutotuneError: the workload cannot be loaded.
         """
-        request = self._request(f"zygote-{self._number}", Op.LOAD, load=True, device=device)
-        ended = self._ask(request)
+        request = self._loading or self._begin_loading(device)
+        self._loading = None
+        ended = self._wait(request)
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
@@ -260,6 +316,15 @@ class Launcher:
         Raises:
             EnvironmentTrouble: the guardian died or hangs.
         """
+        self._send(request)
+        return self._wait(request)
+
+    def _send(self, request: Request) -> None:
+        """Give one request to the guardian.
+
+        Raises:
+            EnvironmentTrouble: the guardian died.
+        """
         guardian = self._guardian
         assert guardian is not None and guardian.stdin is not None
         try:
@@ -267,7 +332,15 @@ class Launcher:
             guardian.stdin.flush()
         except BrokenPipeError as error:
             raise self._guardian_trouble("is gone") from error
-        deadline = time.monotonic() + self._timeout_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
+
+    def _wait(self, request: Request) -> Ended:
+        """Wait for the guardian's report of what was sent last.
+
+        Raises:
+            EnvironmentTrouble: the guardian died or hangs.
+        """
+        allowed_s = (request.begin_s or 0.0) + request.deadline_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
+        deadline = time.monotonic() + allowed_s
         with selectors.DefaultSelector() as waiting:  # select() itself fails above descriptor 1023
             waiting.register(self._report, selectors.EVENT_READ)
             while b"\n" not in self._reports:
@@ -309,6 +382,18 @@ class Launcher:
         os.close(self._report)
         if guardian.returncode != 0:
             kill_marked(str(self._directory))
+
+
+def _fork_trouble(op: Op, ended: Ended) -> str:
+    """Why forks do not work here, told by the end of one; empty if it does not tell that."""
+    if not ended.zygote:
+        return "forking one failed"
+    answer = read_answer(ended)
+    if op is not Op.DESCRIBE or ended.mark is not None or (answer is not None and answer.refused is not None):
+        return ""  # the user's code began, or an order was understood and refused
+    if ended.timed_out:
+        return "a forked child of it hangs while computing (a thread pool was used while the file was imported)"
+    return "a forked child of it cannot compute or start the device"
 
 
 def kill_marked(mark: str) -> None:

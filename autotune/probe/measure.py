@@ -137,8 +137,12 @@ class Recorder:
         )
 
 
-def run_probe(order: Order, workload: Workload, device: torch.device, recorder: Recorder) -> None:
+def run_probe(
+    order: Order, workload: Workload, device: torch.device, recorder: Recorder, made: torch.nn.Module | None = None
+) -> None:
     """Run the probe that ``order`` asks for; what it saw is in ``recorder``.
+
+    ``made``: the workload's model as ``make_model`` left it; then building it is placing it.
 
     Raises:
         BaseException: whatever the user's code raises.
@@ -152,7 +156,7 @@ def run_probe(order: Order, workload: Workload, device: torch.device, recorder: 
     with recorder.during(Phase.BUILD):
         meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
-        model = place(workload.make_model(), device)
+        model = place(workload.make_model() if made is None else made, device)
         model.train()
         # One of its own for each pass of a recording, and nothing here may keep the first alive.
         optimizer = workload.make_optimizer(trainable(model)) if recorder.history is None else None

@@ -43,6 +43,10 @@ class Order:
     """No recorded size is above this."""
     trace_path: str = ""
     """File the trace is written to."""
+    prebuild_s: float | None = None
+    """The zygote is to make the model for later probes while this one runs, if that takes it no longer; None = no."""
+    ahead: bool | None = None
+    """For ``load``: whether the zygote uses the time while a child works; None = where there is a CUDA device."""
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""
@@ -78,6 +82,9 @@ class Request:
     stdout: str
     stderr: str
     deadline_s: float
+    """For the whole of it; after ``begin_s``, where that is given."""
+    begin_s: float | None = None
+    """Until the process must have sent its first message."""
 
     def encode(self) -> bytes:
         """One line of JSON."""

@@ -9,10 +9,12 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import torch
+from torch import nn
 
 from autotune.errors import AutotuneError
 from autotune.memory.encoding import encode
@@ -63,14 +65,29 @@ def _refusal(error: AutotuneError) -> dict[str, str]:
     return {"kind": error.kind, "message": error.message, "detail": error.detail, "hint": error.hint}
 
 
-def work(order: Order, channel: Channel, workload: Workload, *, launcher: str, step_imports_bytes: int = 0) -> NoReturn:
+def work(
+    order: Order,
+    channel: Channel,
+    workload: Workload,
+    *,
+    launcher: str,
+    step_imports_bytes: int = 0,
+    model: nn.Module | None = None,
+) -> NoReturn:
     """Do one order (``describe`` or ``probe``), answer, and end the process without running exit handlers.
 
-    ``step_imports_bytes``: memory of what the zygote imported ahead of the first optimizer step.
+    Args:
+        order: what to do.
+        channel: where the answer goes.
+        workload: the loaded file.
+        launcher: how this process came to be: ``fork`` or ``spawn``.
+        step_imports_bytes: memory of what the zygote imported ahead of the first optimizer step.
+        model: made by the zygote with the order's seed, random states being as it left them; None = make one.
     """
     started = time.perf_counter()
     os.environ.update(order.job_environment)
-    set_seed(order.seed)
+    if model is None:
+        set_seed(order.seed)
     device = torch.device("cpu" if order.op is Op.DESCRIBE else order.device)
     meter = make_meter(device)
     recorder = Recorder(channel, meter)
@@ -78,7 +95,7 @@ def work(order: Order, channel: Channel, workload: Workload, *, launcher: str, s
         if order.op is Op.DESCRIBE:
             channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
         else:
-            run_probe(order, workload, device, recorder)
+            run_probe(order, workload, device, recorder, model)
             _write_trace(order, recorder)
             measurement = recorder.measurement(time.perf_counter() - started)
             channel.send("answer", measurement=measurement, batch_size=recorder.batch_size, launcher=launcher)
@@ -117,6 +134,23 @@ def set_seed(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
+
+
+def keep_random_states() -> Callable[[], None]:
+    """What brings back the states that ``set_seed`` sets as they are now; Python's own is sown anew in a forked child.
+
+    Seeds for CUDA wait in torch until the device is started, and come along.
+    """
+    python, cpu, numpy = random.getstate(), torch.get_rng_state(), sys.modules.get("numpy")
+    of_numpy = numpy.random.get_state() if numpy is not None else None
+
+    def bring_back() -> None:
+        random.setstate(python)
+        torch.set_rng_state(cpu)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)
+
+    return bring_back
 
 
 def chain(error: BaseException) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """The process that has torch and the user's file loaded and forks one probe after another. Linux only.
 
-It never touches the device, runs no step, and does nothing between two forks but wait.
+It never touches the device and runs no step. On the CPU it does nothing between two forks but wait. On CUDA it makes
+what later probes need while the present one works: PyTorch's late imports, and the model.
 """
 
 import contextlib
@@ -11,22 +12,22 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from autotune.probe import linux
+from autotune.probe import linux, nvml
 from autotune.probe.host import own_data_bytes
-from autotune.probe.order import Order
+from autotune.probe.order import Op, Order
 from autotune.probe.wire import Channel
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from autotune.workload.task import Workload
 
-_CANARY_S = 10.0  # a healthy fork answers in milliseconds; a dead-locked one never
-_CANARY_DEVICE_S = 60.0  # starting the driver takes a second, on a host with many devices several
+_Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
@@ -36,28 +37,29 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
     for fd in fds:
         os.set_inheritable(fd, False)
     channel = Channel(answer_fd, token)
-    from autotune.probe import worker  # brings torch
-
-    before = own_data_bytes()
-    import_what_steps_import()  # before the user's file, which may change defaults and add hooks
-    step_imports_bytes = own_data_bytes() - before
     order = Order.read(order_path)
+    with _no_collections() if order.device.startswith("cuda") else contextlib.nullcontext():
+        from autotune.probe import worker  # brings torch
+    ahead = _works_ahead(order)
+    step_imports_bytes = 0
+    if ahead:
+        gc.freeze()  # collections while the file is imported need not look at all of torch
+    else:
+        before = own_data_bytes()
+        import_what_steps_import()  # before the user's file, which may change defaults and add hooks
+        step_imports_bytes = own_data_bytes() - before
     workload = worker.load(order, channel)
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a file that ignores or reaps children would take ours
-    unsafe = why_fork_is_unsafe(order.device)
+    from autotune.probe.forking import why_fork_is_unsafe
+
+    unsafe = why_fork_is_unsafe()
     channel.send("ready", fork_safe=not unsafe, why=unsafe)
     if unsafe:
         return
     gc.collect()
     gc.freeze()  # keeps the children's collector from copying every page of what is shared
-    control = socket.socket(fileno=control_fd)
-    while True:
-        data, received, _, _ = socket.recv_fds(control, 1 << 16, 1)
-        if not data:
-            return
-        while not data.endswith(b"\n"):
-            data += control.recv(1 << 16)
-        _fork(json.loads(data), received[0], control, channel, workload, handler, step_imports_bytes)
+    Zygote(workload, channel, socket.socket(fileno=control_fd), handler, step_imports_bytes).serve(ahead=ahead)
+    os._exit(0)  # without the user's exit handlers
 
 
 def import_what_steps_import() -> None:
@@ -70,103 +72,200 @@ def import_what_steps_import() -> None:
         importlib.import_module("torch._dynamo")
 
 
-def why_fork_is_unsafe(device: str) -> str:
-    """Empty if children of this process can compute; else the reason, for the user.
-
-    Python threads and an initialised device are known to break in a forked child. Native thread pools may or may not
-    (an OpenMP pool that was used hangs, OpenBLAS restarts its own), and a driver may have been started behind torch's
-    back: so a canary child tries a parallel computation and, unless ``device`` is the CPU, starts the device.
-    """
+def _works_ahead(order: Order) -> bool:
+    """Whether there is a CUDA device; on the CPU the memory of a probe's process is what is measured, so it does not."""
     import torch
 
-    if not linux.IS_LINUX:
-        return f"forking is not safe on {sys.platform}"
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return "the file starts CUDA while it is imported"
-    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if others:
-        return f"the file starts threads while it is imported ({', '.join(others)})"
-    canary = os.fork()
-    if canary == 0:
-        _sing(device)
-    deadline = time.monotonic() + (_CANARY_S if device == "cpu" else _CANARY_DEVICE_S)
-    while time.monotonic() < deadline:
-        pid, status = os.waitpid(canary, os.WNOHANG)
-        if pid:
-            return "" if status == 0 else "a forked child of it cannot compute or start the device"
-        time.sleep(0.005)
-    os.kill(canary, signal.SIGKILL)
-    os.waitpid(canary, 0)
-    return "a forked child of it hangs while computing (a thread pool was used while the file was imported)"
+    if order.ahead is not None:
+        return order.ahead
+    if order.device == "cpu" or not nvml.driver_version():
+        return False  # without NVML a mere is_available(), here or in the user's code, would start the driver
+    return order.device != "auto" or torch.cuda.is_available()
 
 
-def _sing(device: str) -> NoReturn:
-    """The canary: end with 0 only if parallel computation and the device work in this child."""
-    import torch
-
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Imports make a million objects and hardly any garbage; looking for it takes a sixth of their time."""
+    gc.disable()
     try:
-        matrix = torch.ones(512, 512, device="cpu")
-        works = float((matrix @ matrix).sum()) > 0
-        if device != "cpu" and torch.cuda.is_available():
-            torch.zeros(1, device="cuda")
-        os._exit(0 if works else 1)
+        yield
     finally:
-        os._exit(2)  # whatever was raised, only the exit code is asked for
+        gc.enable()
 
 
-def _fork(
-    wanted: dict[str, str],
-    answer_fd: int,
-    control: socket.socket,
-    mine: Channel,
-    workload: "Workload",
-    handler: Callable[[int, FrameType | None], Any] | int | None,
-    step_imports_bytes: int,
-) -> None:
-    """Fork twice, so that the probe becomes the guardian's child, and tell the guardian its process and group."""
+class Zygote:
+    """Serves fork requests; when it has made a model, as a copy of itself, so that it can go back to the time before."""
+
+    def __init__(
+        self, workload: "Workload", channel: Channel, control: socket.socket, handler: _Handler, step_imports_bytes: int
+    ) -> None:
+        """
+        Args:
+            workload: the loaded file.
+            channel: has said that this process is ready; closed in the children.
+            control: where requests come from and replies go to.
+            handler: what the user's file set for SIGCHLD.
+            step_imports_bytes: memory of what was imported ahead of the first optimizer step.
+        """
+        self._workload = workload
+        self._channel = channel
+        self._control = control
+        self._handler = handler
+        self._step_imports_bytes = step_imports_bytes
+        self._model: nn.Module | None = None
+        """Made as a probe makes it."""
+        self._bring_back_random_states: Callable[[], None] = _nothing
+        """As they were when it was made."""
+        self._threads: int | None = None
+        """What probes set the number of torch's threads to, since it was changed for making the model."""
+        self._has_tried = False
+
+    def serve(self, *, ahead: bool) -> None:
+        """Fork what is asked for until the guardian is gone. ``ahead``: use the time while a child works."""
+        while True:
+            data, received, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+            if not data:
+                return
+            while not data.endswith(b"\n"):
+                data += self._control.recv(1 << 16)
+            wanted = json.loads(data)
+            order = Order.read(wanted["order"])
+            self._fork(wanted, order, received[0])
+            if not ahead:
+                continue
+            if order.op is Op.DESCRIBE:
+                self._import_ahead()
+            elif order.prebuild_s is not None and not self._has_tried:
+                self._has_tried = True
+                self._hand_over(order, order.prebuild_s)
+
+    def _import_ahead(self) -> None:
+        import torch
+
+        from autotune.probe.forking import why_fork_is_unsafe
+
+        with torch.device("cpu"), _no_collections():  # whatever default device the user's file has set
+            import_what_steps_import()
+        gc.freeze()
+        if why_fork_is_unsafe():
+            os._exit(0)  # the launcher sees that there is nobody to fork from, and spawns
+
+    def _hand_over(self, order: Order, within_s: float) -> None:
+        """Have a copy of this process make the model; if it can still be forked from then, it serves from here on.
+
+        Returns in the process that serves: in this one only if the copy failed, hung or died.
+        """
+        me = os.getpid()
+        _flush()
+        mine, its = socket.socketpair()
+        successor = os.fork()
+        if successor == 0:
+            serves = False
+            try:
+                linux.die_with_parent(me)
+                mine.close()
+                if self._make_model(order):
+                    its.sendall(b"!")
+                    serves = its.recv(1) == b"!"  # not given up meanwhile
+                    its.close()
+            finally:
+                if not serves:
+                    os._exit(1)  # whatever was raised: probes make the model themselves, and show what is wrong
+            return
+        its.close()
+        with mine:
+            mine.settimeout(within_s)
+            with contextlib.suppress(OSError):  # too late, or dead
+                if mine.recv(1) == b"!":
+                    self._control.close()  # so that the guardian notices if the successor dies
+                    mine.sendall(b"!")
+                    os.waitpid(successor, 0)
+                    os._exit(0)
+        os.kill(successor, signal.SIGKILL)
+        os.waitpid(successor, 0)
+
+    def _make_model(self, order: Order) -> bool:
+        """Make the model with one thread and without the device; whether this process may be forked after it."""
+        import torch
+
+        from autotune.probe import worker
+        from autotune.probe.forking import cuda_refused, tasks, why_fork_is_unsafe
+
+        before, threads = tasks(), torch.get_num_threads()
+        torch.set_num_threads(1)
+        signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)
+        with cuda_refused() as attempts:
+            worker.set_seed(order.seed)
+            model = self._workload.make_model()
+            bring_back = worker.keep_random_states()
+        self._handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        gc.collect()
+        if attempts or tasks() > before or why_fork_is_unsafe():
+            return False
+        gc.freeze()
+        self._model, self._bring_back_random_states = model, bring_back
+        self._threads = threads if torch.get_num_threads() == 1 else None  # else the user's code has set another
+        return True
+
+    def _fork(self, wanted: dict[str, str], order: Order, answer_fd: int) -> None:
+        """Fork twice, so that the probe becomes the guardian's child, and tell the guardian its process and group."""
+        _flush()
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            os.setsid()
+            probe = os.fork()
+            if probe == 0:
+                os.close(reading)
+                os.close(writing)
+                self._control.close()
+                self._channel.close()
+                signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)  # None: set by native code, unknown
+                self._become_probe(wanted, order, answer_fd)
+            os.write(writing, str(probe).encode())
+            os._exit(0)
+        os.close(writing)
+        os.close(answer_fd)
+        pid = int(os.read(reading, 32))
+        os.close(reading)
+        os.waitpid(middle, 0)
+        self._control.sendall(json.dumps({"pid": pid, "group": middle}).encode() + b"\n")
+
+    def _become_probe(self, wanted: dict[str, str], order: Order, answer_fd: int) -> None:
+        """Turn the forked child into a probe process; never returns."""
+        from autotune.probe import worker
+
+        guardian = int(wanted["guardian"])
+        deadline = time.monotonic() + 5
+        while os.getppid() != guardian and time.monotonic() < deadline:
+            time.sleep(0.0005)  # the middle process ends in a moment; the death signal must be tied to the guardian
+        linux.die_with_parent(guardian)
+        for name, fd in (("stdout", 1), ("stderr", 2)):
+            file = os.open(wanted[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, fd)
+            os.close(file)
+        gc.unfreeze()
+        if self._threads is not None:
+            import torch
+
+            torch.set_num_threads(self._threads)
+        self._bring_back_random_states()
+        worker.work(
+            order,
+            Channel(answer_fd, wanted["token"]),
+            self._workload,
+            launcher="fork",
+            step_imports_bytes=self._step_imports_bytes,
+            model=self._model,
+        )
+
+
+def _nothing() -> None:
+    """For what need not be done."""
+
+
+def _flush() -> None:
+    """Leave nothing in buffers that a fork would copy."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the user's file
             stream.flush()
-    reading, writing = os.pipe()
-    middle = os.fork()
-    if middle == 0:
-        os.setsid()
-        probe = os.fork()
-        if probe == 0:
-            os.close(reading)
-            os.close(writing)
-            control.close()
-            mine.close()
-            signal.signal(signal.SIGCHLD, handler or signal.SIG_DFL)  # None: set by native code, unknown
-            _become_probe(wanted, answer_fd, workload, step_imports_bytes)
-        os.write(writing, str(probe).encode())
-        os._exit(0)
-    os.close(writing)
-    os.close(answer_fd)
-    pid = int(os.read(reading, 32))
-    os.close(reading)
-    os.waitpid(middle, 0)
-    control.sendall(json.dumps({"pid": pid, "group": middle}).encode() + b"\n")
-
-
-def _become_probe(wanted: dict[str, str], answer_fd: int, workload: "Workload", step_imports_bytes: int) -> None:
-    """Turn the forked child into a probe process; never returns."""
-    from autotune.probe import worker
-
-    guardian = int(wanted["guardian"])
-    deadline = time.monotonic() + 5
-    while os.getppid() != guardian and time.monotonic() < deadline:
-        time.sleep(0.0005)  # the middle process ends in a moment; the death signal must be tied to the guardian
-    linux.die_with_parent(guardian)
-    for name, fd in (("stdout", 1), ("stderr", 2)):
-        file = os.open(wanted[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(file, fd)
-        os.close(file)
-    gc.unfreeze()
-    worker.work(
-        Order.read(wanted["order"]),
-        Channel(answer_fd, wanted["token"]),
-        workload,
-        launcher="fork",
-        step_imports_bytes=step_imports_bytes,
-    )

@@ -25,7 +25,7 @@ _EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
 
 def document(result: SearchResult) -> Document:
     """The recommendation a finished search makes."""
-    answer, settings = result.answer, result.plan.settings
+    answer, settings = result.answer, result.settings
     proof = certificate(result, answer.recommended_batch) or result.certificate
     rate = proof.samples_per_second
     return Document(

@@ -5,5 +5,9 @@ from autotune.model import Form, ProbeResult, SearchResult
 
 def certificate(result: SearchResult, batch_size: int) -> ProbeResult | None:
     """The last long probe that was safe at this size; None if the size was never certified."""
-    certified = [p for p in result.probes if p.batch_size == batch_size and p.form is Form.LONG and p.fits]
+    certified = [
+        p
+        for p in result.probes
+        if p.batch_size == batch_size and p.form is Form.LONG and p.fits and p.settings == result.settings
+    ]
     return certified[-1] if certified else None

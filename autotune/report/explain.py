@@ -54,7 +54,8 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
 
 def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int) -> tuple[Foretold | None, str]:
     """The peak, or why it cannot be told."""
-    allocator = record.plan.settings.allocator
+    won = record.answer.settings if record.answer else None
+    allocator = (won or record.plan.settings).allocator
     learned = recorded(probes, allocator) if probes else None
     if learned is None:
         return None, _no_forecast(record, probes, allocator)

@@ -43,7 +43,8 @@ def search_table(records: Sequence[SearchRecord]) -> str:
 
 def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose: bool = False) -> str:
     """One search in full: what was asked, what came out, every probe; ``verbose`` adds every failure."""
-    settings, answer = record.plan.settings, record.answer
+    answer = record.answer
+    settings = (answer.settings if answer else None) or record.plan.settings
     rows = [
         ("search", record.id),
         ("state", record.state.value + (f": {record.message}" if record.message else "")),

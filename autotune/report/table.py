@@ -84,7 +84,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
 
 def _recommendation(result: SearchResult) -> str:
     answer = result.answer
-    accumulate = result.plan.settings.accumulate
+    accumulate = result.settings.accumulate
     held = (
         f", {accumulate} accumulated = {answer.recommended_batch * accumulate} samples a step" if accumulate > 1 else ""
     )
@@ -123,8 +123,8 @@ def _cost(result: SearchResult) -> str:
 def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
     where = f" (batch.micro_batch in {output})" if output else ""
     lines = [f"train with batch size {result.answer.recommended_batch}{where}"]
-    if result.plan.settings.allocator:
-        lines.append(f"set PYTORCH_CUDA_ALLOC_CONF={result.plan.settings.allocator} for the training as well")
+    if result.settings.allocator:
+        lines.append(f"set PYTORCH_CUDA_ALLOC_CONF={result.settings.allocator} for the training as well")
     if not output:
         lines.append("to keep the answer in a file: the same command with --output autotune.json")
     return tuple(lines)

@@ -14,6 +14,7 @@ OUTCOMES = {
     Outcome.CRASHED: "crashed",
     Outcome.WORKLOAD_ERROR: "workload error",
     Outcome.UNSUPPORTED: "not supported",
+    Outcome.UNRELIABLE: "unreliable",
 }
 
 CAUSES = {
@@ -38,6 +39,7 @@ CAUSES = {
     Cause.USER_BUG: "the workload's own code is broken",
     Cause.NOT_SUPPORTED: "not supported here",
     Cause.ENVIRONMENT: "driver, device or installation trouble",
+    Cause.OTHERS: "other processes changed their use of the device",
 }
 
 REASONS = {

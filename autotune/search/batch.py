@@ -9,11 +9,11 @@ allocator was recorded, and at most 2·log2(limit) + 6 from the smallest size wh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from autotune.errors import UsageError
 from autotune.memory.ladder import FIRST_MULTIPLES
-from autotune.model import Answer, Cause, Form, Outcome, ProbeResult, Question, Reason, Stop
+from autotune.model import Answer, Cause, Form, Outcome, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.bracket import Bracket, bracket, holes
 from autotune.search.evidence import Evidence, Standing, read
 from autotune.search.first_fit import first_fit
@@ -45,8 +45,8 @@ class BatchFinder:
     recommend: bool = True
     trace: bool = False
     """Begin by recording what the allocator does at a few small sizes, to foretell the limit from."""
-    allocator: str = ""
-    """As in ``Settings``."""
+    settings: Settings = field(default_factory=Settings)
+    """What every probe runs with."""
     noise_bytes: int = 0
     """The peak of the same steps differs by so much from run to run."""
 
@@ -68,6 +68,10 @@ class BatchFinder:
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Return the next probe or stop; depends on nothing but the history."""
+        reply = self._ask(history)
+        return replace(reply, settings=self.settings) if isinstance(reply, Question) else reply
+
+    def _ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         limit, _ = self._limit(None)
         # An older search with other bounds may have left probes this one would never ask for.
         known = [p for p in history if p.batch_size % self.multiple_of == 0 and p.batch_size <= limit]
@@ -100,7 +104,7 @@ class BatchFinder:
         expected = guess(
             evidence,
             known,
-            self.allocator,
+            self.settings.allocator,
             low=found.low,
             high=found.high.size if found.high else None,
             step=step,
@@ -152,7 +156,8 @@ class BatchFinder:
             limited_by=str(found.high.cause) if found.high else limited_by,
             step=step,
             holes=holes(evidence, step, found.low),
-            prediction=predict(known, self.allocator, answer=found.low, step=step, bound=bound),
+            settings=self.settings,
+            prediction=predict(known, self.settings.allocator, answer=found.low, step=step, bound=bound),
         )
         return Stop(reason=_reason(answer, len(known)), answer=answer)
 

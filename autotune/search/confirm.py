@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.model import Answer, Form, ProbeResult, Question, Reason, Stop
+from autotune.model import Answer, Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.evidence import Standing, read
 from autotune.search.trouble import describe
 
@@ -13,6 +13,8 @@ class ConfirmKnown:
     """A strategy of one long probe at the size of an earlier answer (more only if that probe is inconclusive)."""
 
     answer: Answer
+    settings: Settings
+    """What it holds for."""
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Ask for the probe, then stop: with the earlier answer if it fitted, without one if it did not."""
@@ -20,10 +22,10 @@ class ConfirmKnown:
         here = [p for p in history if p.batch_size == size]
         if all(p.reason is not Reason.CONFIRM for p in here):
             # Any other probe is what the earlier answer rests on, not a check of it.
-            return Question(batch_size=size, form=Form.LONG, reason=Reason.CONFIRM)
+            return Question(batch_size=size, form=Form.LONG, reason=Reason.CONFIRM, settings=self.settings)
         finding = read(here).findings[size]
         if finding.standing is Standing.OPEN:
-            return Question(batch_size=size, form=Form.LONG, reason=Reason.RETRY)
+            return Question(batch_size=size, form=Form.LONG, reason=Reason.RETRY, settings=self.settings)
         if finding.standing is Standing.CERTIFIED:
             return Stop(reason=f"Batch {size} from the ledger fits again.", answer=self.answer)
         return Stop(reason=f"The answer from the ledger no longer holds: {describe(finding)}.", answer=None)

@@ -17,6 +17,8 @@ _SECOND_CHANCES: Mapping[Cause, int] = {
     Cause.NO_ANSWER: 1,
     # Only on a machine that has already run a probe of this search (see `read`).
     Cause.ENVIRONMENT: 1,
+    # A neighbour that starts or ends is soon done; one that goes on growing makes every answer worthless.
+    Cause.OTHERS: 2,
 }
 """How often a size may fail in this way, in one form, before the failure counts."""
 

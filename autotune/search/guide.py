@@ -12,7 +12,8 @@ from autotune.memory.hull import NEAREST_FACTOR, Censored, Hull, Sample, fit_hul
 from autotune.model import Cause, Form, Prediction, ProbeResult
 from autotune.search.evidence import Evidence, Standing
 
-_MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.MASKED_MEMORY, Cause.THRASHING, Cause.OVER_BUDGET})
+_OUT_OF_MEMORY = frozenset({Cause.DEVICE_MEMORY, Cause.MASKED_MEMORY, Cause.HOST_MEMORY})
+_MEMORY_CAUSES = _OUT_OF_MEMORY | {Cause.THRASHING, Cause.OVER_BUDGET}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Guess:
     """Exact enough to go there at once with the probe that certifies."""
     wide: bool = False
     """Little more than a guess."""
+    hoped: int = 0
+    """Largest legal size that may be safe if all doubts about the model turn out well; 0 = there are none."""
     spread: int = 1
     """So many samples more or less make no difference that could be told from noise."""
 
@@ -70,10 +73,9 @@ def guess(
     if foretold is not None:
         cap_bytes = corrected_cap(foretold, _seen(evidence, foretold.program.skeleton_batch))
         size = foretold.largest(step, top, cap_bytes)
-        doubt_bytes = foretold.program.uncertain_bytes(size)[1] if size > low else 0
-        if doubt_bytes:
-            size = foretold.largest(step, top, cap_bytes - doubt_bytes)
-        return Guess(max(low, size), certify=True)
+        doubt_bytes = foretold.program.uncertain_bytes(size)[1]
+        sure = foretold.largest(step, top, cap_bytes - doubt_bytes) if doubt_bytes else size
+        return Guess(max(low, sure), certify=True, hoped=size)
     if evidence.short_form_misled or (high is not None and evidence.findings[high].cause not in _MEMORY_CAUSES):
         return None  # the peaks of short probes say nothing of the long form, or memory is not what ends here
     samples = [
@@ -81,17 +83,18 @@ def guess(
         for p in history
         if p.fits and p.measurement.phases
     ]
+    measured = evidence.findings[low].probe.measurement
+    limit_bytes = measured.allocator_cap_bytes or evidence.findings[low].probe.budget_bytes
+    failed = [p for p in history if p.failure is not None and p.failure.cause in _OUT_OF_MEMORY]
+    # What is limited need not be what is counted: on the CPU the limit is on what is mapped, peaks are of what is used.
+    limit_bytes = min([limit_bytes, *(needed - 1 for p in failed if (needed := _needed(p)) is not None)])
     censored = [
-        Censored(p.batch_size, need, p.failure.phase)
-        for p in history
-        if p.failure is not None and p.failure.cause in _MEMORY_CAUSES and (need := _needed(p)) is not None
+        Censored(p.batch_size, max(limit_bytes + 1, _needed(p) or 0), p.failure.phase if p.failure else None)
+        for p in failed
     ]
     hull = fit_hull(samples, censored, noise_bytes=noise_bytes)
     if hull is None:
         return None
-    limit_bytes = (
-        evidence.findings[low].probe.measurement.allocator_cap_bytes or evidence.findings[low].probe.budget_bytes
-    )
     spread = _spread(hull, low, noise_bytes)
     found = hull.largest_within(limit_bytes - (noise_bytes if spread > step else 0), step, top)
     far = high is None and found.batch_size >= NEAREST_FACTOR * low  # as far as a hull may go, not where the limit is
@@ -132,8 +135,8 @@ def _seen(evidence: Evidence, recorded_up_to: int) -> list[Seen]:
 
 
 def _needed(probe: ProbeResult) -> int | None:
-    """Bytes an out-of-memory proves to be needed, if it says how much was asked for."""
-    failure, measured = probe.failure, probe.measurement
-    if failure is None or failure.requested_bytes is None:
-        return probe.budget_bytes + 1
-    return max(probe.budget_bytes + 1, (measured.peak_allocated_bytes or 0) + failure.requested_bytes)
+    """Bytes an out-of-memory proves to be needed; None where it does not say how much was asked for."""
+    failure, allocated = probe.failure, probe.measurement.peak_allocated_bytes
+    if failure is None or failure.requested_bytes is None or allocated is None:
+        return None
+    return allocated + failure.requested_bytes

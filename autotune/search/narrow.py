@@ -80,6 +80,9 @@ def _ask(
         first = all(p.reason is not Reason.PREDICTED for p in known)
         reason = Reason.GROW if expected.wide else Reason.PREDICTED if first else Reason.CORRECT
         return Question(batch_size=min(expected.size, top), form=form, reason=reason)
+    if expected.hoped > low:
+        half = ((expected.hoped - low) // step + 2) // 2  # a failure here leaves the lower half, which is the likelier
+        return Question(batch_size=min(low + half * step, top), form=form, reason=Reason.CORRECT)
     if low + nearest > top > low + step:
         return None  # what is left differs by less than noise: halving is the quickest
     size = min(low + nearest * 2 ** max(0, _surprises(known) - 1), top)

@@ -27,6 +27,8 @@ def describe(finding: Finding) -> str:
 def hopeless(evidence: Evidence) -> Stop | None:
     """Stop at a failure that no other batch size can cure, or at a machine that broke down."""
     for finding in evidence.failed:
+        if finding.cause is Cause.OTHERS:
+            return Stop(reason=f"Others use the device too unsteadily: {describe(finding)}.", answer=None)
         if finding.cause is Cause.ENVIRONMENT:
             # Above a certified size the failure would pass for the limit. Below one it only costs a recommendation.
             if finding.size > max(evidence.certified, default=0):

@@ -42,7 +42,7 @@ def why_nothing(history: Sequence[ProbeResult]) -> NoAnswer:
     if not failed:
         raise ValueError(f"none of {len(history)} probes failed")
     for finding in failed:
-        if finding.cause is Cause.ENVIRONMENT:
+        if finding.cause in (Cause.ENVIRONMENT, Cause.OTHERS):
             return NoAnswer(Ending.ENVIRONMENT, finding.probe)
     for finding in failed:
         if finding.cause is Cause.USER_BUG:

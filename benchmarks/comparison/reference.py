@@ -32,9 +32,8 @@ class Reference:
         plan = api.plan(str(case.file), device=device, precision=case.precision, recommend=False)
         self._device = device
         self._cap_bytes = cap_bytes
-        self._launcher = Launcher(
-            plan.source, plan.settings, job_environment={}, timeout_s=plan.timeout_s, seed=plan.seed + 1
-        )
+        self._settings = plan.settings
+        self._launcher = Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed + 1)
 
     def __enter__(self) -> Self:
         return self
@@ -99,5 +98,5 @@ class Reference:
             others_bytes=0,
             headroom_bytes=0,
         )
-        question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY)
+        question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=self._settings)
         return self._launcher.probe(question, budget, _ROOM_BYTES)

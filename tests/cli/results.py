@@ -178,7 +178,8 @@ RECORD = SearchRecord(
 
 def with_settings(settings: Settings) -> SearchResult:
     """The same search under other settings."""
-    return replace(RESULT, plan=replace(PLAN, settings=settings))
+    probes = tuple(replace(probe, settings=settings) for probe in PROBES)
+    return replace(RESULT, plan=replace(PLAN, settings=settings), probes=probes)
 
 
 def with_answer(*probes: ProbeResult, **changes: object) -> SearchResult:

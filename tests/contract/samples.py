@@ -34,6 +34,9 @@ from autotune.model import (
 GIB = 1 << 30
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
+TRIED = Settings(precision=Precision.BF16, allocator="max_split_size_mb:128", accumulate=4)
+"""What the probes ran with and the answer holds for: not what the plan says first."""
+
 ANSWER = Answer(
     max_batch=27,
     refuted_at=28,
@@ -41,6 +44,7 @@ ANSWER = Answer(
     limited_by="device_memory",
     step=3,
     holes=(9, 12),
+    settings=TRIED,
     prediction=Prediction(limit=26, recorded_up_to=9, allocated_bytes=38 * GIB, reserved_bytes=39 * GIB),
 )
 
@@ -62,6 +66,7 @@ SEARCH = SearchRecord(
             search_path=("/home/me/lib", "/opt/lib"),
         ),
         settings=Settings(precision=Precision.BF16, allocator="expandable_segments:True", accumulate=4),
+        other_allocators=(TRIED.allocator, "garbage_collection_threshold:0.8"),
         device="cuda:1",
         memory_limit_bytes=40 * GIB,
         multiple_of=8,
@@ -132,6 +137,7 @@ PROBE = ProbeResult(
         exit_code=-11,
         requested_bytes=20 << 20,
         free_bytes=1 << 20,
+        fragmented=True,
         traceback='  File "train.py", line 9\n',
         hint="a smaller batch",
     ),
@@ -166,7 +172,7 @@ PROBE = ProbeResult(
     launcher="fork",
     started_at=NOON.astimezone(timezone(timedelta(hours=5, minutes=30))),
     seconds=7.5,
-    accumulate=4,
+    settings=TRIED,
     stdout_tail="step 1\n",
     stderr_tail="warning: 'quoted' \"text\" \\ ü\n",
 )

@@ -4,21 +4,27 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 import autotune.storage
 from autotune.errors import StoreError
-from autotune.model import Mark, PassPeaks, Phase
+from autotune.model import Mark, PassPeaks, Phase, Precision, Settings
 from autotune.storage import schema
+from autotune.storage.address import parse_address
+from autotune.storage.engine import for_writing, make_engine
 from autotune.storage.store import Store
 from autotune.storage.tables import Base
-from tests.contract.samples import FITTING_PROBE, SEARCH, TRACED_PROBE, facts, search
+from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, TRACED_PROBE, facts, search
 
 GOLDEN = Path(__file__).with_name("golden")
 """One SQL dump per schema version, written by the version itself. Never change one; add the next."""
@@ -99,9 +105,13 @@ def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> N
         assert failed.measurement.losses == (10.8, 0.30000000000000004, float("inf"), float("-inf"))
         assert (fitted.batch_size, fitted.fits, fitted.measurement.steps_executed) == (27, True, 2)
         assert failed.trace is None
+        planned = Settings(precision=Precision.BF16, allocator="expandable_segments:True", accumulate=4)
+        assert newer.plan.settings == planned
         if revision == "0001":
+            assert fitted.settings == failed.settings == planned
             assert fitted.trace is None
         else:
+            assert fitted.settings == failed.settings == replace(planned, allocator="max_split_size_mb:128")
             assert fitted.trace is not None
             assert fitted.trace.sizes == (512, 42949672960, 0, 2048, 4096)
             assert fitted.trace.streams == (0, 0, 1, 0, 2)
@@ -117,6 +127,72 @@ def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> N
     assert differences(f"sqlite:///{path}") == []
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def go_back(url: str, *statements: str) -> None:
+    """Make a ledger as schema 0001 had it, then run these statements."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    engine = make_engine(parse_address(url))
+    with for_writing(engine).begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+OTHER = search(
+    "other",
+    created=datetime(2026, 2, 1, tzinfo=UTC),
+    plan=replace(SEARCH.plan, settings=Settings(precision=Precision.TF32, accumulate=2)),
+)
+
+
+def test_every_old_probe_gets_the_settings_of_its_own_plan(store: Store, url: str) -> None:
+    written = {search.id: search for search in (SEARCH, OTHER)}
+    for id_, record in written.items():
+        store.begin(record)
+        store.add_probe(id_, PROBE)
+        store.add_probe(id_, TRACED_PROBE)
+    go_back(url)
+    with Store.open(url) as again:
+        for id_, record in written.items():
+            then = [replace(probe, settings=record.plan.settings, trace=None) for probe in (PROBE, TRACED_PROBE)]
+            assert again.probes(id_) == tuple(then)
+    assert differences(url) == []
+
+
+DAMAGED_PLANS = [
+    "'{''settings'': 7}'",
+    '\'{"settings": {"precision": "bf16"}\'',
+    "''",
+    "'7'",
+    "'[]'",
+    "'{}'",
+    "'{\"settings\": null}'",
+    "'{\"settings\": [1]}'",
+    "'" + "[" * 100_000 + "'",
+]
+SQLITE_TAKES = ["x'fffe'", "7", "0.5", "CAST(x'ff' AS TEXT)"]
+
+
+@pytest.mark.parametrize("plan", [*DAMAGED_PLANS, *SQLITE_TAKES], ids=lambda plan: plan[:30])
+def test_a_damaged_plan_keeps_nobody_from_the_other_searches(store: Store, url: str, plan: str) -> None:
+    if plan in SQLITE_TAKES and not url.startswith("sqlite"):
+        pytest.skip("only SQLite lets anything into a column of text")
+    for record in (SEARCH, OTHER):
+        store.begin(record)
+        store.add_probe(record.id, PROBE)
+    go_back(url, f"UPDATE autotune_searches SET plan = {plan} WHERE id = '{SEARCH.id}'")
+    with Store.open(url) as again:
+        assert again.get(OTHER.id) == OTHER
+        assert again.probes(OTHER.id) == (replace(PROBE, settings=OTHER.plan.settings),)
+    engine = make_engine(parse_address(url))
+    with engine.begin() as connection:
+        query = f"SELECT settings FROM autotune_probes WHERE search_id = '{SEARCH.id}'"
+        assert connection.scalars(text(query)).all() == ["{}"]
+    engine.dispose()
 
 
 def test_a_newer_schema_is_refused_with_the_cure(store: Store, url: str) -> None:
@@ -170,7 +246,7 @@ def test_a_migration_that_fails_leaves_the_old_ledger_whole(tmp_path: Path, monk
     with closing(sqlite3.connect(path)) as connection:
         before = list(connection.iterdump())
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "__file__", broken(tmp_path, "0002_traces"))
+        patch.setattr(schema, "__file__", broken(tmp_path, "0002_traces_and_settings"))
         with pytest.raises(StoreError, match="no such table: nosuch"):
             Store.open(str(path))
     with closing(sqlite3.connect(path)) as connection:

@@ -76,12 +76,12 @@ def test_what_people_ask_for_is_a_column(path: Path) -> None:
     found = (27, 28, 24, "device_memory", "feed", SEARCH.machine.fingerprint, 40 << 30)
     assert sql(path, query) == [made + found]
 
-    query = """SELECT number, batch_size, outcome, cause, phase, message, steps_executed, median_step_seconds,
-        samples_per_second, peak_device_bytes, started_at FROM autotune_probes ORDER BY number"""
+    query = """SELECT number, batch_size, outcome, cause, phase, message, accumulate, steps_executed,
+        median_step_seconds, samples_per_second, peak_device_bytes, started_at FROM autotune_probes ORDER BY number"""
     failed = (1, 28, "out_of_memory", "device_memory", "backward", "CUDA out of memory.\nTried to allocate 20 MiB")
     fitted = (2, 27, "fits", None, None, None)
     peak = (79 << 29, "2026-01-31 12:00:00.123456+00:00")
-    assert sql(path, query) == [(*failed, 2, 0.5, 224.0, *peak), (*fitted, 2, 0.5, 216.0, *peak)]
+    assert sql(path, query) == [(*failed, 4, 2, 0.5, 224.0, *peak), (*fitted, 4, 2, 0.5, 216.0, *peak)]
 
 
 def test_a_trace_without_a_probe_is_refused_by_the_database_itself(traced: Path, connection: Connection) -> None:
@@ -105,6 +105,14 @@ def test_documents_are_json_that_sqlite_can_look_into(path: Path) -> None:
     assert sql(path, query)[0] == (10.8, "inf")
 
 
+def test_the_settings_of_a_probe_can_be_asked_for(path: Path) -> None:
+    found = sql(
+        path,
+        "SELECT DISTINCT json_extract(settings, '$.precision'), json_extract(settings, '$.allocator') FROM autotune_probes",
+    )
+    assert found == [("bf16", "max_split_size_mb:128")]
+
+
 def test_a_closed_ledger_is_one_whole_file(path: Path) -> None:
     assert not path.with_name("ledger.db-wal").exists()
     copy = path.with_name("copy.db")
@@ -123,6 +131,11 @@ def test_a_closed_ledger_is_one_whole_file(path: Path) -> None:
         ("measurement", "[" * 100_000, "column measurement is not JSON"),
         ("failure", None, "outcome 'out_of_memory' contradicts"),
         ("failure", '{"cause": "bad luck", "message": ""}', "failure.cause: "),
+        ("settings", '{"accumulate": 4', "column settings is not JSON"),
+        ("settings", "[]", "settings: "),
+        ("settings", '{"precision": "fp8"}', "settings.precision: "),
+        ("settings", '{"accumulate": 0}', "accumulate is 0"),
+        ("settings", '{"allocator": "big"}', "allocator setting 'big'"),
         ("outcome", "perhaps", "outcome: "),
         ("outcome", "fits", "outcome 'fits' contradicts"),
         ("started_at", "yesterday", "started_at: "),
@@ -167,6 +180,7 @@ def test_a_trace_that_is_none_is_told_and_leaves_its_probe_readable(
     [
         ("plan", "{'source': None}", "column plan is not JSON"),
         ("plan", "{}", "plan.source: "),
+        ("plan", '{"source": {"ref": "train.py"}, "settings": {"accumulate": 0}}', "accumulate is 0"),
         ("machine", "null", "machine: "),
         ("state", "asleep", "state: "),
         ("created", "noon", "created: "),

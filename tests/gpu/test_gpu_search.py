@@ -99,10 +99,12 @@ def test_nothing_fits_below_the_weights_and_says_where_memory_went(search: Searc
 def test_brute_force_agrees_with_the_answer_on_both_sides(found: SearchResult) -> None:
     plan, at = found.plan, found.answer.max_batch
     outside = max(p.measurement.non_pytorch_bytes or 0 for p in found.probes)
-    with Launcher(plan.source, plan.settings, job_environment={}, timeout_s=120, seed=1) as launcher:
+    with Launcher(plan.source, timeout_s=120, seed=1) as launcher:
         launcher.describe("cuda", 1)
         sizes = range(at - 2, at + 4)
-        asked = (Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY) for size in sizes)
+        asked = (
+            Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings) for size in sizes
+        )
         fits = [launcher.probe(question, found.budget, outside).fits for question in asked]
     assert fits == [True, True, True, False, False, False]
 

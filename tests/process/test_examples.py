@@ -48,10 +48,10 @@ def test_tiny_gpt_answer_equals_an_exhaustive_sweep_or_is_one_step_below(storage
     answer = result.answer.max_batch
     plan = result.plan
     fits = []
-    with Launcher(plan.source, plan.settings, job_environment={}, timeout_s=60, seed=plan.seed) as launcher:
+    with Launcher(plan.source, timeout_s=60, seed=plan.seed) as launcher:
         launcher.describe("cpu", 4)
         for size in range(4, answer + 13, 4):
-            question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY)
+            question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
             if launcher.probe(question, result.budget, 0).fits:
                 fits.append(size)
     assert fits[-1] - 4 <= answer <= fits[-1]

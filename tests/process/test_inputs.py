@@ -49,10 +49,12 @@ def max_batch(folder: Path, *argv: str, **variables: str) -> tuple[int, str, str
 
 def test_c36_batches_of_every_form_reach_the_loss_as_they_were_made() -> None:
     plan = api.plan(str(ASSETS / "batches.py"), script_args=["each"], device="cpu")
-    with Launcher(plan.source, plan.settings, job_environment={}, timeout_s=60, seed=0) as launcher:
+    with Launcher(plan.source, timeout_s=60, seed=0) as launcher:
         launcher.describe("cpu", 1)
         probes = {
-            name: launcher.probe(Question(batch_size=size, form=Form.SHORT, reason=Reason.START), BUDGET, 0)
+            name: launcher.probe(
+                Question(batch_size=size, form=Form.SHORT, reason=Reason.START, settings=plan.settings), BUDGET, 0
+            )
             for size, name in enumerate(FORMS, 1)
         }
     assert {name: (probe.outcome, probe.failure) for name, probe in probes.items()} == dict.fromkeys(

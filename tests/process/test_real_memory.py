@@ -32,10 +32,10 @@ def sweep(result: SearchResult, monkeypatch: pytest.MonkeyPatch) -> int:
     """The largest size that fits in the long form, each probed from the smallest up to the first failure above the answer."""
     monkeypatch.setattr(linux, "IS_LINUX", False)  # long probes are spawned anyway: no zygote to fork from
     plan, answer, fitting = result.plan, result.answer, 0
-    with Launcher(plan.source, plan.settings, job_environment={}, timeout_s=60, seed=plan.seed) as launcher:
+    with Launcher(plan.source, timeout_s=60, seed=plan.seed) as launcher:
         launcher.machine = result.machine
         for size in count(plan.multiple_of, plan.multiple_of):
-            question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY)
+            question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
             if launcher.probe(question, result.budget, 0).fits:
                 fitting = size
             elif size > answer.max_batch:
@@ -96,7 +96,7 @@ def test_c04_nothing_fits_leaves_no_recommendation_and_says_where_memory_goes(
 
 def test_c09_accumulation_is_measured_with_the_batch_it_is_recommended_for(search: Search) -> None:
     once, often = (search("sgd:64", file="memory.py", accumulate=number, max_batch=1) for number in (1, 4))
-    assert [probe.accumulate for probe in often.probes] == [4] * len(often.probes)
+    assert [probe.settings.accumulate for probe in often.probes] == [4] * len(often.probes)
     forward = [
         next(m.peak_allocated_bytes for m in result.certificate.measurement.phases if m.phase is Phase.FORWARD)
         for result in (once, often)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.model import Answer, Form, ProbeResult, Question, Reason, Stop
+from autotune.model import Answer, Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.confirm import ConfirmKnown
 from autotune.search.verdict import Ending, why_nothing
 from tests.fakes import (
@@ -27,6 +27,7 @@ from tests.fakes import (
 )
 
 KNOWN = Answer(max_batch=100, refuted_at=101, recommended_batch=64, limited_by="device_memory", step=1)
+SETTINGS = Settings(accumulate=4)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +84,14 @@ def test_a_history_without_a_failure_has_no_ending() -> None:
 
 
 def test_an_answer_that_fits_again_is_confirmed_by_one_long_probe() -> None:
-    stop, history = drive(ConfirmKnown(KNOWN), FakeProber())
+    stop, history = drive(ConfirmKnown(KNOWN, SETTINGS), FakeProber())
     assert stop == Stop(reason="Batch 100 from the ledger fits again.", answer=KNOWN)
     assert [(p.batch_size, p.form, p.reason) for p in history] == [(100, Form.LONG, Reason.CONFIRM)]
+    assert history[0].settings == SETTINGS
 
 
 def test_an_answer_that_no_longer_fits_is_withdrawn() -> None:
-    stop, history = drive(ConfirmKnown(KNOWN), FakeProber(per_sample_bytes=11))
+    stop, history = drive(ConfirmKnown(KNOWN, SETTINGS), FakeProber(per_sample_bytes=11))
     assert stop.answer is None
     assert "batch 100 failed in its long form (device_memory)" in stop.reason
     assert len(history) == 1
@@ -97,15 +99,18 @@ def test_an_answer_that_no_longer_fits_is_withdrawn() -> None:
 
 @pytest.mark.parametrize(("fault", "times"), [(OVER_BUDGET, 2), (KILLED, 1), (VANISHED, 1)])
 def test_a_confirmation_without_a_conclusion_is_asked_again(fault: Fault, times: int) -> None:
-    stop, history = drive(ConfirmKnown(KNOWN), FakeProber(fault=lambda _, __, n: fault if n < times else None))
+    stop, history = drive(
+        ConfirmKnown(KNOWN, SETTINGS), FakeProber(fault=lambda _, __, n: fault if n < times else None)
+    )
     assert stop.answer == KNOWN
     assert [p.reason for p in history] == [Reason.CONFIRM, *[Reason.RETRY] * times]
-    stop, history = drive(ConfirmKnown(KNOWN), FakeProber(fault=lambda *_: fault))
+    assert {p.settings for p in history} == {SETTINGS}
+    stop, history = drive(ConfirmKnown(KNOWN, SETTINGS), FakeProber(fault=lambda *_: fault))
     assert stop.answer is None
     assert len(history) == times + 1
 
 
 def test_the_probes_of_the_earlier_search_confirm_nothing() -> None:
     earlier: list[ProbeResult] = [result(100), result(100, Form.LONG, reason=Reason.CERTIFY)]
-    reply = ConfirmKnown(KNOWN).ask(earlier)
-    assert reply == Question(batch_size=100, form=Form.LONG, reason=Reason.CONFIRM)
+    reply = ConfirmKnown(KNOWN, SETTINGS).ask(earlier)
+    assert reply == Question(batch_size=100, form=Form.LONG, reason=Reason.CONFIRM, settings=SETTINGS)

@@ -1,0 +1,39 @@
+"""Did other processes' use of the device change so much that a probe proves nothing? Pure."""
+
+from autotune.model import Budget, Cause, Failure
+from autotune.units import MIB, format_bytes
+
+CHANGE_SHARE = 0.01
+"""Of the capacity: others may use so much more or less at the end of a probe than at its start."""
+CHANGE_LEAST_BYTES = 256 * MIB
+"""... and at least this, about one CUDA context that comes or goes."""
+
+
+def disturbance(budget: Budget, before_bytes: int | None, after_bytes: int | None) -> Failure | None:
+    """The failure of a probe that others disturbed; None where they did not, or nothing is known of them.
+
+    Their memory cannot be told from the probe's own outside PyTorch's allocator while it runs, and a device without room
+    for the budget fails a batch that would fit.
+
+    Args:
+        budget: what the probe was promised.
+        before_bytes: held on the device by other processes just before the probe's process was started.
+        after_bytes: the same just after it had ended.
+    """
+    if before_bytes is None or after_bytes is None:
+        return None
+    allowed = max(CHANGE_LEAST_BYTES, int(CHANGE_SHARE * budget.capacity_bytes))
+    missing = budget.limit_bytes - (budget.capacity_bytes - max(before_bytes, after_bytes))
+    if abs(after_bytes - before_bytes) <= allowed and missing <= 0:
+        return None
+    message = (
+        f"other processes hold {format_bytes(after_bytes)} of the device after this probe; it was {format_bytes(before_bytes)}"
+        f" before it and {format_bytes(budget.others_bytes)} when the search began"
+    )
+    if missing > 0:
+        message += f", which leaves {format_bytes(missing)} less than the budget"
+    return Failure(
+        cause=Cause.OTHERS,
+        message=message,
+        hint="run the same command again when the device is quiet, or with a smaller --memory-limit; finished probes are kept",
+    )

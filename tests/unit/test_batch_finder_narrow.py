@@ -1,0 +1,191 @@
+"""Which size is asked next between the largest that fits and the smallest that does not, given where a model expects the limit."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from autotune.model import Form, ProbeResult, Question, Reason
+from autotune.search.bracket import bracket
+from autotune.search.evidence import read
+from autotune.search.guide import Guess
+from autotune.search.narrow import narrow
+from tests.fakes import OUT_OF_MEMORY, SEGFAULT, ends_at, result
+
+SHORT, LONG = Form.SHORT, Form.LONG
+
+
+def fits(size: int, form: Form = SHORT, reason: Reason = Reason.GROW) -> ProbeResult:
+    return result(size, form, reason=reason)
+
+
+def fails(size: int, form: Form = SHORT, reason: Reason = Reason.GROW) -> ProbeResult:
+    return result(size, form, OUT_OF_MEMORY, reason=reason)
+
+
+def following(
+    history: Sequence[ProbeResult],
+    expected: Guess | None = None,
+    *,
+    step: int = 1,
+    bound: int = 1000,
+    form: Form = SHORT,
+) -> Question | None:
+    evidence = read(history)
+    found = bracket(evidence, step, bound)
+    return narrow(evidence, history, found, expected, step=step, bound=bound, form=form)
+
+
+def told(
+    history: Sequence[ProbeResult],
+    expected: Guess | None = None,
+    *,
+    step: int = 1,
+    bound: int = 1000,
+    form: Form = SHORT,
+) -> tuple[int, Form, Reason]:
+    asked = following(history, expected, step=step, bound=bound, form=form)
+    assert asked is not None
+    assert asked == Question(batch_size=asked.batch_size, form=asked.form, reason=asked.reason)
+    return asked.batch_size, asked.form, asked.reason
+
+
+def exact(size: int) -> Guess:
+    """From a recording."""
+    return Guess(size, certify=True)
+
+
+def rough(size: int, *, wide: bool = False, spread: int = 1) -> Guess:
+    """From a hull."""
+    return Guess(size, certify=False, wide=wide, spread=spread)
+
+
+RECORDED = fits(31, reason=Reason.TRACE)
+PREDICTED = fits(101, LONG, Reason.PREDICTED)
+
+# Without a model
+
+
+def test_without_a_model_sizes_are_doubled_up_to_the_bound() -> None:
+    assert told([fits(8)]) == (16, SHORT, Reason.GROW)
+    assert told([fits(8)], bound=13) == (13, SHORT, Reason.GROW)
+    assert following([fits(8)], bound=8) is None
+
+
+def test_without_a_model_brackets_are_halved_until_nothing_lies_between() -> None:
+    assert told([fits(8), fails(16)]) == (12, SHORT, Reason.BISECT)
+    assert told([fits(8), fails(16)], step=4) == (12, SHORT, Reason.BISECT)
+    assert told([fits(14), fails(17)]) == (15, SHORT, Reason.BISECT)
+    assert following([fits(8), fails(9)]) is None
+    assert following([fits(8), fails(12)], step=4) is None
+
+
+def test_a_failure_far_above_says_nothing_of_the_limit_s_order_of_magnitude() -> None:
+    assert told([fails(64), fits(16)]) == (32, SHORT, Reason.GROW)
+    assert told([fails(64), fits(17)]) == (40, SHORT, Reason.BISECT)
+    assert told([fails(64), fits(16, LONG)], form=LONG) == (40, LONG, Reason.BISECT)
+
+
+def test_the_end_of_the_data_is_asked_for_by_its_size() -> None:
+    history = [fits(64), result(128, fault=ends_at(100))]
+    assert told(history, bound=100) == (100, SHORT, Reason.DATA_SET)
+    assert told(history, exact(90), bound=100) == (100, SHORT, Reason.DATA_SET)
+
+
+def test_a_failure_that_may_be_a_hole_is_told_by_its_neighbour() -> None:
+    hole = result(16, fault=SEGFAULT)
+    assert told([fits(8), hole]) == (17, SHORT, Reason.NEIGHBOUR)
+    assert told([fits(8), hole], exact(12)) == (17, SHORT, Reason.NEIGHBOUR), "before any model is heard"
+    assert told([fits(8), hole], step=4) == (20, SHORT, Reason.NEIGHBOUR)
+    assert told([fits(15), hole]) == (17, SHORT, Reason.NEIGHBOUR)
+
+
+def test_once_the_short_form_misled_the_lower_end_is_certified_first() -> None:
+    history = [fits(8), fits(16), fails(16, LONG)]
+    assert told(history, exact(12), form=LONG) == (8, LONG, Reason.CERTIFY)
+    assert told([*history, fits(8, LONG)], form=LONG) == (12, LONG, Reason.BISECT)
+
+
+# With a recording
+
+
+def test_the_limit_foretold_by_a_recording_is_certified_at_once() -> None:
+    assert told([RECORDED], exact(101)) == (101, LONG, Reason.PREDICTED)
+    assert told([RECORDED], exact(101), bound=60) == (60, LONG, Reason.PREDICTED)
+
+
+def test_what_fits_as_foretold_is_followed_by_the_next_size() -> None:
+    assert told([RECORDED, PREDICTED], exact(101)) == (102, LONG, Reason.REFUTE)
+    assert told([fits(32), fits(96, LONG, Reason.PREDICTED)], exact(96), step=8) == (104, LONG, Reason.REFUTE)
+    assert following([RECORDED, PREDICTED], exact(101), bound=101) is None
+    assert following([RECORDED, PREDICTED, fails(102, LONG, Reason.REFUTE)], exact(101)) is None
+
+
+def test_a_prediction_after_the_first_is_a_correction() -> None:
+    assert told([RECORDED, PREDICTED], exact(109)) == (109, LONG, Reason.CORRECT)
+    assert told([RECORDED, fails(101, LONG, Reason.PREDICTED)], exact(95)) == (95, LONG, Reason.CORRECT)
+
+
+def test_a_correction_stays_below_what_failed() -> None:
+    history = [RECORDED, fails(101, LONG, Reason.PREDICTED)]
+    assert told(history, exact(200)) == (100, LONG, Reason.CORRECT)
+
+
+def test_a_limit_foretold_at_what_fits_already_is_refuted_one_step_further() -> None:
+    assert told([RECORDED], exact(31)) == (32, LONG, Reason.REFUTE)
+
+
+def test_each_size_that_is_not_refuted_from_the_second_on_doubles_the_distance() -> None:
+    history = [RECORDED, PREDICTED]
+    asked = []
+    for _ in range(6):
+        size, _, reason = told(history, exact(history[-1].batch_size))
+        assert reason is Reason.REFUTE
+        asked.append(size)
+        history.append(fits(size, LONG, Reason.REFUTE))
+    assert asked == [102, 103, 105, 109, 117, 133]
+
+
+def test_the_distance_doubles_only_for_sizes_in_a_row() -> None:
+    history = [RECORDED, PREDICTED, *(fits(size, LONG, Reason.REFUTE) for size in (102, 103, 105))]
+    corrected = fits(110, LONG, Reason.CORRECT)
+    assert told([*history, corrected], exact(110)) == (111, LONG, Reason.REFUTE)
+
+
+def test_a_bracket_that_two_probes_did_not_halve_is_halved_whatever_the_model_says() -> None:
+    history = [RECORDED, fails(101, LONG, Reason.PREDICTED), fails(100, LONG, Reason.CORRECT)]
+    assert told(history, exact(98)) == (98, LONG, Reason.CORRECT)
+    history.append(fails(99, LONG, Reason.CORRECT))
+    assert told(history, exact(98)) == (65, LONG, Reason.BISECT)
+    history.append(fits(65, LONG, Reason.BISECT))
+    assert told(history, exact(90)) == (90, LONG, Reason.CORRECT)
+
+
+# With a hull
+
+
+def test_the_limit_foretold_by_a_hull_is_tried_in_the_short_form() -> None:
+    assert told([fits(4), fits(16)], rough(101)) == (101, SHORT, Reason.PREDICTED)
+    assert told([fits(4), fits(16)], rough(64, wide=True)) == (64, SHORT, Reason.GROW)
+
+
+def test_after_a_proposal_of_the_hull_failed_the_search_looks_right_below() -> None:
+    history = [fits(32), fails(640, reason=Reason.PREDICTED)]
+    assert told(history, rough(300)) == (631, SHORT, Reason.CORRECT)
+    assert told([*history, fails(631, reason=Reason.CORRECT)], rough(300)) == (300, SHORT, Reason.CORRECT)
+    assert told([fits(32), fails(640, reason=Reason.GROW)], rough(300)) == (300, SHORT, Reason.PREDICTED)
+
+
+def test_what_noise_hides_is_not_asked() -> None:
+    history = [fits(32), fits(100, reason=Reason.PREDICTED)]
+    assert told(history, rough(100, spread=5)) == (105, SHORT, Reason.REFUTE)
+    assert told(history, rough(100, spread=5), step=4, bound=1000) == (108, SHORT, Reason.REFUTE)
+    closed = [*history, fails(104, reason=Reason.REFUTE)]
+    assert told(closed, rough(100, spread=5)) == (102, SHORT, Reason.BISECT)
+
+
+@pytest.mark.parametrize("form", [SHORT, LONG])
+def test_the_form_is_the_search_s_where_no_recording_is_trusted(form: Form) -> None:
+    history = [fits(16, LONG), fails(24, LONG)]
+    assert told(history, rough(20), form=form)[1] is form
+    assert told(history, None, form=form)[1] is form
+    assert told(history, exact(20), form=form)[1] is LONG

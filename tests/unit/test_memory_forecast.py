@@ -1,0 +1,211 @@
+"""What is foretold from a recording, and how probes that disagree correct it."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from autotune.memory.allocator_config import Unreplayable
+from autotune.memory.forecast import Forecast, Seen, corrected_cap, forecast, learn
+from autotune.memory.program import Program
+from autotune.model import Form, Phase, Question, Reason, Settings, Trace
+from autotune.units import KIB, MIB
+from tests.unit.planted_device import PlantedDevice, run
+from tests.unit.planted_passes import Planted, trained
+from tests.unit.planted_workloads import Request, Workload, network, with_more
+
+EXPANDABLE = "expandable_segments:True"
+NET = network(*(192 * KIB * width for width in (5, 3, 7, 2, 6, 4, 8, 3)), weight=MIB, batch=192 * KIB)
+CAP = 600 * MIB
+
+
+def recording(workload: Workload = NET) -> Trace:
+    device = PlantedDevice(workload=workload, limit_bytes=CAP, outside_bytes=0)
+    asked = Question(
+        batch_size=2, form=Form.SHORT, reason=Reason.TRACE, settings=Settings(), trace_unit=1, trace_largest=1000
+    )
+    trace = device.probe(asked, device.budget, 0).trace
+    assert trace is not None
+    return trace
+
+
+RECORDING = recording()
+
+
+@cache
+def foretold(allocator: str = "", cap_bytes: int = CAP) -> Forecast:
+    known = forecast(RECORDING, allocator, cap_bytes)
+    assert isinstance(known, Forecast)
+    return known
+
+
+def true_limit(allocator: str, cap_bytes: int) -> int:
+    device = PlantedDevice(workload=NET, allocator=allocator, limit_bytes=cap_bytes, outside_bytes=0)
+    (limit,) = device.limits(120)
+    return limit
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("allocator", ["", EXPANDABLE])
+@pytest.mark.parametrize("batch_size", [1, 8, 30, 60, 61, 62, 90])
+def test_a_size_is_foretold_as_the_long_form_goes(batch_size: int, allocator: str) -> None:
+    expected = foretold(allocator).expect(batch_size)
+    truth = run(NET, allocator, CAP, batch_size, Form.LONG)
+    assert expected.batch_size == batch_size
+    assert expected.allocated_bytes == truth.process.allocated_bytes
+    assert expected.reserved_bytes == truth.process.reserved_bytes
+    assert expected.out_of_memory == truth.out_of_memory
+    if not truth.out_of_memory:
+        assert expected.thrashes == truth.thrashes(Form.LONG)
+        assert expected.safe == (not truth.thrashes(Form.LONG))
+    else:
+        assert not expected.safe
+
+
+def test_another_cap_can_be_asked_for() -> None:
+    assert not foretold().expect(90).safe
+    assert foretold().expect(90, 2 * CAP).safe
+    assert foretold().expect(90, 2 * CAP).allocated_bytes > CAP
+
+
+@pytest.mark.parametrize(("allocator", "mib"), [("", 380), (EXPANDABLE, 520)])
+def test_thrashing_is_not_safe_and_no_out_of_memory(allocator: str, mib: int) -> None:
+    cap = mib * MIB
+    seen = foretold(allocator, cap).expect(true_limit(allocator, cap) + 1)
+    assert (seen.out_of_memory, seen.thrashes, seen.safe) == (False, True, False)
+
+
+# Limits
+
+
+@pytest.mark.parametrize("allocator", ["", EXPANDABLE])
+@pytest.mark.parametrize("mib", [300, 400, 600])
+def test_the_largest_size_is_the_true_limit(mib: int, allocator: str) -> None:
+    cap = mib * MIB
+    assert foretold(allocator, cap).largest(1, 1 << 24) == true_limit(allocator, cap)
+    assert foretold(allocator).largest(1, 1 << 24, cap) == true_limit(allocator, cap), "under another cap"
+
+
+@pytest.mark.parametrize("step", [2, 3, 8, 40])
+def test_the_largest_size_is_a_multiple_of_the_step(step: int) -> None:
+    limit = true_limit("", CAP)
+    assert foretold().largest(step, 1 << 24) == limit // step * step
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 10, 40])
+def test_the_largest_size_is_within_the_bound(bound: int) -> None:
+    assert foretold().largest(1, bound) == bound
+    assert foretold().largest(7, bound) == bound // 7 * 7
+
+
+def test_where_nothing_fits_the_largest_size_is_none_at_all() -> None:
+    assert foretold().largest(1, 1000, 30 * MIB) == 0
+    assert foretold().largest(200, 1000) == 0
+    assert foretold().largest(8, 7) == 0
+
+
+@pytest.mark.parametrize("batch_size", [4, 30, 62, 100])
+def test_the_memory_needed_is_the_smallest_cap_that_does(batch_size: int) -> None:
+    needed = foretold().needed_bytes(batch_size)
+    assert foretold().expect(batch_size, needed).safe
+    assert not foretold().expect(batch_size, needed - MIB).safe
+    assert needed >= foretold().replay(batch_size, None).allocated_bytes
+
+
+# From a trace
+
+
+def test_a_program_is_learned_once_a_recording() -> None:
+    assert learn(RECORDING) is learn(RECORDING)
+    assert forecast(RECORDING, "", CAP) is forecast(RECORDING, "", CAP)
+    assert isinstance(learn(RECORDING), Program)
+
+
+def test_passes_that_have_too_little_in_common_are_said_not_to() -> None:
+    one = trained(Planted(), [2])
+    assert learn(one) == "complete passes at 1 batch sizes were recorded, two are needed"
+    assert forecast(one, "", CAP) == learn(one)
+
+
+def test_options_that_cannot_be_replayed_are_named() -> None:
+    said = forecast(RECORDING, "backend:cudaMallocAsync", CAP)
+    assert isinstance(said, str) and "cudaMallocAsync" in said
+    program = learn(RECORDING)
+    assert isinstance(program, Program)
+    with pytest.raises(Unreplayable):
+        Forecast(program, "backend:cudaMallocAsync", CAP)
+
+
+def test_streams_are_replayed_apart() -> None:
+    trace = trained(Planted(side_stream=True), (2, 3))
+    one, two = forecast(replace(trace, streams=()), "", 1 << 40), forecast(trace, "", 1 << 40)
+    assert isinstance(one, Forecast) and isinstance(two, Forecast)
+    assert one.expect(1000).allocated_bytes == two.expect(1000).allocated_bytes
+    assert one.expect(1000).reserved_bytes != two.expect(1000).reserved_bytes
+
+
+# Corrections
+
+
+def told(batch_size: int) -> int:
+    return foretold().expect(batch_size, 2 * CAP).allocated_bytes
+
+
+def test_what_agrees_corrects_nothing() -> None:
+    limit = true_limit("", CAP)
+    for ran in ([], [Seen(limit, True, told(limit))], [Seen(limit, True, told(limit) * 10_004 // 10_000)]):
+        assert corrected_cap(foretold(), ran) == CAP
+    assert corrected_cap(foretold(), [Seen(limit, True, None)]) == CAP
+    assert corrected_cap(foretold(), [Seen(limit + 1, False, None)]) == CAP, "was foretold to fail"
+
+
+@pytest.mark.parametrize("share", [0.8, 0.95, 1.01, 1.1, 1.5])
+def test_a_peak_foretold_wrongly_moves_the_cap_in_proportion(share: float) -> None:
+    ran = [Seen(40, True, int(told(40) * share))]
+    assert corrected_cap(foretold(), ran) == pytest.approx(CAP / share, rel=1e-6)
+
+
+def test_the_largest_size_that_ran_counts() -> None:
+    ran = [Seen(60, True, told(60) * 2), Seen(40, True, told(40) * 3), Seen(50, True, told(50))]
+    assert corrected_cap(foretold(), ran) == CAP // 2
+
+
+def test_a_size_that_failed_unexpectedly_is_foretold_to_fail_from_then_on() -> None:
+    limit = true_limit("", CAP)
+    for failed in (limit, limit - 1, limit - 10, limit // 2, 4):
+        cap = corrected_cap(foretold(), [Seen(failed, False, None)])
+        assert cap < CAP
+        assert not foretold().expect(failed, cap).safe
+        assert foretold().largest(1, failed, cap) < failed
+
+
+def test_each_further_failure_doubles_the_margin() -> None:
+    limit = true_limit("", CAP)
+    seen: list[Seen] = []
+    margins = []
+    while len(seen) < 6:
+        failed = foretold().largest(1, limit, corrected_cap(foretold(), seen))
+        seen.append(Seen(failed, False, None))
+        cap = corrected_cap(foretold(), seen)
+        margins.append(1 - cap / foretold().needed_bytes(failed))
+    assert margins == pytest.approx([0.001 * 2**n for n in range(6)], abs=1e-4)
+    assert corrected_cap(foretold(), seen[::-1]) == cap, "the order does not matter"
+
+
+def test_a_failure_is_judged_after_the_correction_by_what_ran() -> None:
+    """Half as much again as foretold explains the failure, which then corrects no more."""
+    limit = true_limit("", CAP)
+    ran = Seen(30, True, told(30) * 3 // 2)
+    assert corrected_cap(foretold(), [ran, Seen(limit - 1, False, None)]) == corrected_cap(foretold(), [ran])
+
+
+def test_where_the_truth_differs_by_a_share_the_correction_finds_its_limit() -> None:
+    """A workspace of its own in every layer, only beyond the recording: what ran there says by how much."""
+    extra = Request(born=Phase.FORWARD, ended=Phase.BACKWARD, per_sample=300 * KIB, from_size=40)
+    workload = with_more(NET, extra)
+    device = PlantedDevice(workload=workload, limit_bytes=CAP, outside_bytes=0)
+    ran = run(workload, "", CAP, 45, Form.LONG)
+    cap = corrected_cap(foretold(), [Seen(45, True, ran.process.allocated_bytes)])
+    assert abs(foretold().largest(1, 200, cap) - device.limits(120)[-1]) <= 1
