@@ -73,6 +73,7 @@ def find_max_batch(
     evaluate: Callable[..., object] | None = None,
     make_dataset: Callable[[], object] | None = None,
     collate: Callable[..., object] | None = None,
+    shorten: Callable[..., object] | None = None,
     device: str = "auto",
     precision: str = "default",
     allocator: str = "",
@@ -102,6 +103,8 @@ def find_max_batch(
         evaluate: ``evaluate(model, batch)``, run in eval mode between training steps.
         make_dataset: a data set to take worst-case batches from, instead of ``make_batch``.
         collate: samples -> batch, with ``make_dataset``.
+        shorten: ``shorten(batch, share)`` -> the same batch with samples of this share (0 < share < 1) of their length;
+            give it where batches of the training differ in length. With ``make_dataset`` it is not needed.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         precision: ``default``, ``fp32``, ``tf32``, ``bf16``, ``fp16``.
         allocator: PyTorch allocator configuration, for example ``expandable_segments:True``; ``auto`` tries expandable
@@ -134,6 +137,7 @@ def find_max_batch(
             "evaluate": evaluate,
             "make_dataset": make_dataset,
             "collate": collate,
+            "shorten": shorten,
         }
         source = _source(workload, functions, Path(folder) / "workload.pkl")
         asked = make_plan(

@@ -185,6 +185,7 @@ class Session:
             recommend=self._plan.recommend,
             trace=device == "cuda",
             settings=self._plan.settings,
+            varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
         )
         return BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autotune.memory.allocator_config import AllocatorConfig, Unreplayable
-from autotune.memory.long_run import make_long
+from autotune.memory.long_run import LongRun, make_long
 from autotune.memory.program import CannotAlign, Program, program
 from autotune.memory.replay import Replayed, replay
-from autotune.model import Form, Trace
+from autotune.model import Form, Phase, Trace
 
 _AGREES = 0.0005
 """Share of the peak within which a forecast is taken for exact: rounding of blocks and the order of frees differ."""
@@ -37,8 +37,16 @@ class Expected:
 class Forecast:
     """Foretells the long form of a probe under one configuration of the allocator and one cap."""
 
-    def __init__(self, learned: Program, allocator: str, cap_bytes: int) -> None:
+    def __init__(self, learned: Program, allocator: str, cap_bytes: int, *, varies: bool = False) -> None:
         """
+        Args:
+            learned: from the recording.
+            allocator: as in ``Settings``.
+            cap_bytes: what the allocator may reserve.
+            varies: whether the long form trains on samples of varying length. A batch of shorter ones is taken to need
+                what as much smaller a batch of full ones needs: memory goes by what is in a batch, with kernels that
+                do not hold a matrix of length by length.
+
         Raises:
             Unreplayable: ``allocator`` asks for something that has no replay.
         """
@@ -48,18 +56,31 @@ class Forecast:
         self.run = make_long(learned.events, learned.marks, Form.LONG.steps, Form.LONG.steps // 2)
         self._streams = tuple(learned.streams[i] for i in self.run.sources) if learned.streams else ()
         self._known: dict[tuple[int, int], Expected] = {}
+        self._shares = _shares(self.run) if varies else ()
+        """By allocation: of the full length, in the step that makes it."""
 
     def replay(self, batch_size: int, cap_bytes: int | None) -> Replayed:
         """The replay itself, for those who want to see more than its verdict."""
-        sizes = self.program.sizes_at(batch_size)
         return replay(
-            [sizes[i] for i in self.run.sources],
+            self._sizes(batch_size),
             self.run.events,
             self.run.marks,
             self._config,
             cap_bytes,
             self._streams,
         )
+
+    def _sizes(self, batch_size: int) -> list[int]:
+        full = self.program.sizes_at(batch_size)
+        if not self._shares:
+            return [full[i] for i in self.run.sources]
+        by_share = {1.0: full}
+        for share in set(self._shares) - {1.0}:
+            below = int(batch_size * share)
+            rest = batch_size * share - below
+            pair = zip(self.program.sizes_at(below), self.program.sizes_at(below + 1), strict=True)
+            by_share[share] = [low + int((high - low) * rest) for low, high in pair]
+        return [by_share[share][i] for share, i in zip(self._shares, self.run.sources, strict=True)]
 
     def expect(self, batch_size: int, cap_bytes: int | None = None) -> Expected:
         """Foretell one size; ``cap_bytes`` = another cap than the forecast's own."""
@@ -107,6 +128,17 @@ class Forecast:
         return high
 
 
+def _shares(run: LongRun) -> tuple[float, ...]:
+    """The share of each allocation; the building of the model and the evaluation know full samples only."""
+    shares = [1.0] * sum(event > 0 for event in run.events[: run.marks[0].position])
+    ends = [*(mark.position for mark in run.marks[1:]), len(run.events)]
+    for mark, end in zip(run.marks, ends, strict=True):
+        full = mark.step < 1 or mark.phase is Phase.EVALUATE
+        share = 1.0 if full else Form.LONG.shares[(mark.step - 1) % len(Form.LONG.shares)]
+        shares += [share] * sum(event > 0 for event in run.events[mark.position : end])
+    return tuple(shares)
+
+
 @lru_cache(maxsize=8)
 def learn(trace: Trace) -> Program | str:
     """The program of a trace, or why there is none. Cached: a search asks for it before every probe."""
@@ -117,13 +149,13 @@ def learn(trace: Trace) -> Program | str:
 
 
 @lru_cache(maxsize=16)
-def forecast(trace: Trace, allocator: str, cap_bytes: int) -> Forecast | str:
+def forecast(trace: Trace, allocator: str, cap_bytes: int, varies: bool = False) -> Forecast | str:
     """Foretell from a trace, or say why not."""
     learned = learn(trace)
     if isinstance(learned, str):
         return learned
     try:
-        return Forecast(learned, allocator, cap_bytes)
+        return Forecast(learned, allocator, cap_bytes, varies=varies)
     except Unreplayable as error:
         return str(error)
 
@@ -149,9 +181,11 @@ def corrected_cap(foretold: Forecast, seen: Sequence[Seen]) -> int:
     if ran:
         last = max(ran, key=lambda one: one.batch_size)
         assert last.allocated_bytes is not None
-        told = foretold.expect(last.batch_size, 2 * foretold.cap_bytes).allocated_bytes
-        if abs(told - last.allocated_bytes) > _AGREES * told:
-            cap = cap * told // last.allocated_bytes
+        told = foretold.expect(last.batch_size)
+        if not told.safe:
+            told = foretold.expect(last.batch_size, 2 * foretold.cap_bytes)
+        if abs(told.allocated_bytes - last.allocated_bytes) > _AGREES * told.allocated_bytes:
+            cap = cap * told.allocated_bytes // last.allocated_bytes
     margin = _FIRST_MARGIN
     for one in sorted((one for one in seen if not one.safe), key=lambda one: -one.batch_size):
         if foretold.expect(one.batch_size, cap).safe:

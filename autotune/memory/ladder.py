@@ -43,7 +43,8 @@ def next_size(
         return None
     limit = min(_limit(passes, cap_bytes), largest)
     # Small sizes say little about where the limit is: no farther than where the share of the cap is sure to suffice.
-    size = int(min(limit * SHARE_OF_LIMIT, _reach(last, SHARE_OF_LIMIT * cap_bytes, held_bytes))) // unit * unit
+    room_bytes = held_bytes + SHARE_OF_LIMIT * (cap_bytes - held_bytes)
+    size = int(min(limit * SHARE_OF_LIMIT, _reach(last, room_bytes, held_bytes))) // unit * unit
     return _telling(size, tried, unit) if size >= _WORTH_A_PASS * last.batch_size else None
 
 

@@ -8,7 +8,7 @@ class Recognised:
     """One thing found (or not) in the workload, for ``autotune inspect``."""
 
     what: str
-    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``."""
+    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``, ``lengths``."""
     found: str
     why: str
 
@@ -35,6 +35,8 @@ class WorkloadInfo:
     """Private memory of a probe process with the workload loaded and nothing built; 0 where the kernel does not say."""
     step_imports_bytes: int = 0
     """How much of it is for what PyTorch imports at the first optimizer step, which others import only then."""
+    varies: bool = False
+    """Whether batches differ in the length of their samples; the long form then trains on shorter ones as well."""
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
 

@@ -236,6 +236,8 @@ def probe_result(
             outcome, failure = judged
     if disturbed is not None and outcome not in _OWN_FAULTS:
         outcome, failure = Outcome.UNRELIABLE, disturbed
+        # Theirs and ours cannot be told apart: nobody may reckon with these.
+        measurement = replace(measurement, non_pytorch_bytes=None, peak_device_bytes=None)
     if failure is not None and failure.cause is Cause.NO_ANSWER and ended.garbage_bytes:
         failure = _blame_garbage(failure, ended.garbage_bytes)
     return ProbeResult(

@@ -57,6 +57,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         evaluates=workload.evaluates,
         process_bytes=process_bytes,
         step_imports_bytes=step_imports_bytes,
+        varies=workload.varies,
         notes=workload.notes,
     )
     return {"workload": asdict(info), "machine": asdict(machine)}

@@ -57,7 +57,7 @@ class Recorder:
         self.allocated_after: list[int] = []
         """Less the batch itself, whose size may vary from step to step."""
         self.timed: list[bool] = []
-        """For each step whether it counts: a skipped one is faster than training is."""
+        """For each step whether it counts: a skipped one is faster than training is, one on a shorter batch than others."""
         self.executed = 0
         self.skipped = 0
         self._last_step = 0
@@ -169,7 +169,8 @@ def run_probe(
         _run_passes(order, workload, model, applied, recorder)
     else:
         recorder.begin_pass(order.batch_size)
-        _run_pass(order, Steps(workload, model, optimizer, applied, recorder, order.batch_size))
+        shares = order.form.shares if workload.varies else (1.0,)
+        _run_pass(order, Steps(workload, model, optimizer, applied, recorder, order.batch_size, shares))
     recorder.facts["loop_seconds"] = time.perf_counter() - began
 
 
@@ -242,13 +243,16 @@ class Steps:
         applied: Applied,
         recorder: Recorder,
         batch_size: int,
+        shares: tuple[float, ...] = (1.0,),
     ) -> None:
+        """``shares``: of the full length, for one step after the other; after the last the first again."""
         self._workload = workload
         self._model = model
         self._optimizer = optimizer
         self._applied = applied
         self.recorder = recorder
         self._batch_size = batch_size
+        self._shares = shares
         self._batch: object = None
         self._batch_on_device = 0
         self._reference: tuple[object, int] | None = None
@@ -279,9 +283,10 @@ class Steps:
         """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead."""
         recorder, applied = self.recorder, self._applied
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
+        share = self._shares[(number - 1) % len(self._shares)]
         total = None
         for micro in range(applied.settings.accumulate):
-            self.next_batch(number)
+            self.next_batch(number, share)
             recorder.meter.tick()
             if micro == 0:
                 self._optimizer.zero_grad(set_to_none=True)
@@ -299,8 +304,9 @@ class Steps:
             took = applied.step(self._optimizer) and self._taken > taken
         recorder.meter.tick()
         assert total is not None
-        self._count_step(took, forward_calls=self._calls - calls, loss=total / applied.settings.accumulate)
-        del total
+        loss = total / applied.settings.accumulate
+        self._count_step(took, forward_calls=self._calls - calls, loss=loss, timed=share == 1)
+        del total, loss
         recorder.retries.append(recorder.meter.retries() - retries)
         if took:
             recorder.allocated_after.append(recorder.meter.allocated() - self._batch_on_device)
@@ -309,20 +315,26 @@ class Steps:
         if number == 1:
             recorder.read_device()
 
-    def next_batch(self, number: int | None) -> None:
+    def next_batch(self, number: int | None, share: float = 1.0) -> None:
         """Make a batch and move it to the device; the former one is let go only when the new one is there."""
         with self.recorder.during(Phase.DATA, number):
-            batch = self._workload.make_batch(self._batch_size)
-            self.recorder.facts["observed_batch"] = self._observed(batch)
+            if share < 1:
+                batch = self._workload.make_shorter_batch(self._batch_size, share)
+            else:
+                batch = self._workload.make_batch(self._batch_size)
+            self.recorder.facts["observed_batch"] = self._observed(batch, whole=share == 1)
             self.recorder.composition["batch_bytes"] = batch_bytes(batch)
             self._batch = to_device(batch, self._applied.device)
             self._batch_on_device = _storage_bytes(tensors(self._batch))
 
-    def _observed(self, batch: object) -> int | None:
-        """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size."""
+    def _observed(self, batch: object, *, whole: bool) -> int | None:
+        """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size.
+
+        A shortened batch is not compared: the other one's samples are longer.
+        """
         asked = self._batch_size
         seen = observed_batch(batch, asked)
-        if seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
+        if not whole or seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
             return seen
         if self._reference is None:
             size = asked // 2 or 2
@@ -330,7 +342,7 @@ class Steps:
             self._reference = to_device(self._workload.make_batch(size), torch.device("meta")), size
         return observed_batch(batch, asked, self._reference)
 
-    def _count_step(self, took: bool, *, forward_calls: int, loss: torch.Tensor) -> None:
+    def _count_step(self, took: bool, *, forward_calls: int, loss: torch.Tensor, timed: bool) -> None:
         """Count a step as executed only if model, gradients and optimizer all took part.
 
         A workload that never calls a module (it uses parameters directly) is recognised in its first step.
@@ -340,7 +352,7 @@ class Steps:
         went_forward = forward_calls > 0 or self._calls_in_first == 0
         has_gradients = any(p.grad is not None for p in self._model.parameters())
         real = took and went_forward and has_gradients
-        self.recorder.timed.append(real)
+        self.recorder.timed.append(real and timed)
         if not took:
             self.recorder.skipped += 1
         elif real:

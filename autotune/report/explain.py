@@ -56,7 +56,7 @@ def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: i
     """The peak, or why it cannot be told."""
     won = record.answer.settings if record.answer else None
     allocator = (won or record.plan.settings).allocator
-    learned = recorded(probes, allocator) if probes else None
+    learned = recorded(probes, allocator, varies=record.workload.varies) if probes else None
     if learned is None:
         return None, _no_forecast(record, probes, allocator)
     largest = FARTHEST * learned.program.skeleton_batch

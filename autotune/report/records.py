@@ -90,6 +90,12 @@ def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
             f"{workload.data_set_size} samples" if workload.data_set_size is not None else "none, or no length",
         ),
         ("evaluation", "probed" if workload.evaluates else "not probed: no evaluate(model, batch)"),
+        (
+            "lengths",
+            "vary: the long form trains on shorter batches as well"
+            if workload.varies
+            else "taken to be equal: no shorten(batch, share)",
+        ),
         ("device", f"{machine.device_name} ({machine.device}), {format_bytes(machine.capacity_bytes)}"),
         ("torch", machine.torch_version),
         ("fingerprint", workload.fingerprint),

@@ -58,6 +58,7 @@ REASONS = {
     Reason.PREDICTED: "predicted",
     Reason.REFUTE: "too large?",
     Reason.CORRECT: "corrected",
+    Reason.ALLOCATOR: "allocator",
 }
 
 FORMS = {Form.SHORT: "short", Form.LONG: "long"}

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.memory.forecast import Forecast
-from autotune.model import Answer, ProbeResult, Question, Settings, Stop
+from autotune.model import Answer, Cause, Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.batch import BatchFinder
 from autotune.search.guide import recorded
+
+_TELLS_OF_PIECES = frozenset({Cause.THRASHING})
+"""Causes of a refutation that another way of cutting memory may cure; out-of-memory only where it was fragmented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,13 @@ class BestAllocator:
             return best
         for allocator in self.others:
             leg = replace(first, settings=replace(first.settings, allocator=allocator), trace=False)
-            if best.answer is None or not _promises_more(history, best.answer, first.settings, allocator):
+            if best.answer is None or not _promises_more(history, best.answer, first, allocator):
+                continue
+            next_size = best.answer.max_batch + best.answer.step
+            tried = [p for p in history if p.settings == leg.settings and p.batch_size == next_size]
+            if not tried:
+                return Question(batch_size=next_size, form=Form.LONG, reason=Reason.ALLOCATOR, settings=leg.settings)
+            if not any(p.fits for p in tried):
                 continue
             reply = leg.ask(_of(history, leg.settings))
             if isinstance(reply, Question):
@@ -46,12 +55,13 @@ def _of(history: Sequence[ProbeResult], settings: Settings) -> list[ProbeResult]
     return [p for p in history if p.settings == settings or p.trace is not None]
 
 
-def _promises_more(history: Sequence[ProbeResult], answer: Answer, settings: Settings, allocator: str) -> bool:
-    """Whether the replay expects a larger limit under ``allocator`` than was certified; without a recording, whether the
-    next size failed with enough memory left in pieces."""
-    foretold = recorded(history, allocator)
-    if isinstance(foretold, Forecast):
-        bound = answer.max_batch + answer.step
-        return answer.refuted_at is not None and foretold.expect(bound).safe
-    refuted = [p for p in history if p.settings == settings and p.batch_size == answer.refuted_at and p.failure]
-    return any(p.failure is not None and p.failure.fragmented for p in refuted)
+def _promises_more(history: Sequence[ProbeResult], answer: Answer, finder: BatchFinder, allocator: str) -> bool:
+    """Whether the next size, which failed, is worth a probe under ``allocator``: the replay expects it to be safe, or it
+    failed with enough memory left in pieces."""
+    if answer.refuted_at is None:
+        return False
+    foretold = recorded(history, allocator, varies=finder.varies)
+    if isinstance(foretold, Forecast) and foretold.expect(answer.max_batch + answer.step).safe:
+        return True
+    failures = [p.failure for p in history if p.settings == finder.settings and p.batch_size == answer.refuted_at]
+    return any(f is not None and (f.fragmented or f.cause in _TELLS_OF_PIECES) for f in failures)

@@ -47,6 +47,8 @@ class BatchFinder:
     """Begin by recording what the allocator does at a few small sizes, to foretell the limit from."""
     settings: Settings = field(default_factory=Settings)
     """What every probe runs with."""
+    varies: bool = False
+    """The long form trains on samples of varying length."""
     noise_bytes: int = 0
     """The peak of the same steps differs by so much from run to run."""
 
@@ -98,7 +100,7 @@ class BatchFinder:
         step = legal_step(evidence, self.multiple_of)
         bound = limit // step * step
         again = self._record(step, limit)
-        if again is not None and _recording_failed(known):
+        if again is not None and step != self.multiple_of and _recording_failed(known):
             return again
         found = bracket(evidence, step, bound)
         expected = guess(
@@ -110,6 +112,7 @@ class BatchFinder:
             step=step,
             bound=bound,
             noise_bytes=self.noise_bytes,
+            varies=self.varies,
         )
         return narrow(evidence, known, found, expected, step=step, bound=bound, form=form) or self._conclude(
             evidence, known, found, step, bound, limited_by
@@ -157,7 +160,9 @@ class BatchFinder:
             step=step,
             holes=holes(evidence, step, found.low),
             settings=self.settings,
-            prediction=predict(known, self.settings.allocator, answer=found.low, step=step, bound=bound),
+            prediction=predict(
+                known, self.settings.allocator, answer=found.low, step=step, bound=bound, varies=self.varies
+            ),
         )
         return Stop(reason=_reason(answer, len(known)), answer=answer)
 

@@ -32,7 +32,7 @@ class Guess:
     """So many samples more or less make no difference that could be told from noise."""
 
 
-def recorded(history: Sequence[ProbeResult], allocator: str) -> Forecast | None:
+def recorded(history: Sequence[ProbeResult], allocator: str, *, varies: bool) -> Forecast | None:
     """The forecast from the newest recording that can be used, under the budget and memory of the newest probe."""
     traced = [p for p in history if p.trace is not None]
     if not traced:
@@ -41,7 +41,7 @@ def recorded(history: Sequence[ProbeResult], allocator: str) -> Forecast | None:
     cap_bytes = history[-1].budget_bytes - outside_bytes
     for probe in reversed(traced):
         assert probe.trace is not None
-        foretold = forecast(probe.trace, allocator, cap_bytes)
+        foretold = forecast(probe.trace, allocator, cap_bytes, varies)
         if isinstance(foretold, Forecast):
             return foretold
     return None
@@ -57,6 +57,7 @@ def guess(
     step: int,
     bound: int,
     noise_bytes: int,
+    varies: bool,
 ) -> Guess | None:
     """Where the limit is expected, at least ``low`` and below ``high``; None where nothing can be said.
 
@@ -67,9 +68,10 @@ def guess(
         step: spacing of legal sizes.
         bound: largest size allowed.
         noise_bytes: the peak of the same steps differs by so much from run to run.
+        varies: whether the long form trains on samples of varying length.
     """
     top = bound if high is None else high - step
-    foretold = recorded(history, allocator)
+    foretold = recorded(history, allocator, varies=varies)
     if foretold is not None:
         cap_bytes = corrected_cap(foretold, _seen(evidence, foretold.program.skeleton_batch))
         size = foretold.largest(step, top, cap_bytes)
@@ -107,9 +109,11 @@ def _spread(hull: Hull, low: int, noise_bytes: int) -> int:
     return max(1, noise_bytes * low // rise_bytes) if rise_bytes > noise_bytes else 1
 
 
-def predict(history: Sequence[ProbeResult], allocator: str, *, answer: int, step: int, bound: int) -> Prediction | None:
+def predict(
+    history: Sequence[ProbeResult], allocator: str, *, answer: int, step: int, bound: int, varies: bool
+) -> Prediction | None:
     """What the recording foretold without any correction; None without one."""
-    foretold = recorded(history, allocator)
+    foretold = recorded(history, allocator, varies=varies)
     if foretold is None:
         return None
     there = foretold.expect(answer)

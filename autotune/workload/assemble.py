@@ -47,6 +47,7 @@ def assemble(
         ("make_optimizer", "optimizer", "torch.optim.AdamW"),
         ("evaluate", "evaluate", "none"),
         ("make_dataset", "data set", "none"),
+        ("shorten", "lengths", "all the same" if parts.make_batch is not None else "those in make_dataset()"),
     ):
         if name in members:
             lines.append(Recognised(what=what, found=signature(name, members[name]), why=why))

@@ -25,10 +25,16 @@ class BatchSource(Protocol):
 
     size: int | None
     """Samples in the data set; None where it does not say."""
+    varies: bool
+    """Whether samples are known to differ in size."""
     notes: tuple[str, ...]
 
     def batch(self, batch_size: int) -> object:
         """A batch of ``batch_size`` samples, or of all there are."""
+        ...
+
+    def shorter(self, batch_size: int, share: float) -> object:
+        """As many samples, of about this share of the largest one's size; only where samples vary."""
         ...
 
 
@@ -94,9 +100,11 @@ class _Indexed:
         self._data = data
         self._collate = collate
         self.size: int | None = size
-        sizes = _look(data, size, clock)
-        largest = sorted(sizes, key=lambda index: (-sizes[index], index))
-        self._order = [*largest, *(index for index in range(size) if index not in sizes)]
+        self._sizes = sizes = _look(data, size, clock)
+        self._largest = max(sizes.values())
+        self._not_seen = [index for index in range(size) if index not in sizes]
+        self._order = [*sorted(sizes, key=lambda index: (-sizes[index], index)), *self._not_seen]
+        self.varies = min(sizes.values()) < self._largest
         self.notes: tuple[str, ...] = ()
         if len(sizes) < size:
             self.notes = (
@@ -105,7 +113,16 @@ class _Indexed:
 
     def batch(self, batch_size: int) -> object:
         """The largest samples, read anew, as a data loader would."""
-        return self._collate([self._data[index] for index in self._order[:batch_size]])
+        return self._read(self._order[:batch_size])
+
+    def shorter(self, batch_size: int, share: float) -> object:
+        """The samples nearest to a share of the largest; larger ones last, since one of them makes all as long as it."""
+        sizes, wanted = self._sizes, share * self._largest
+        nearest = sorted(sizes, key=lambda index: (sizes[index] > wanted, abs(sizes[index] - wanted), index))
+        return self._read([*nearest, *self._not_seen][:batch_size])
+
+    def _read(self, indices: list[int]) -> object:
+        return self._collate([self._data[index] for index in indices])
 
 
 class _Streamed:
@@ -115,6 +132,7 @@ class _Streamed:
         self._data = data
         self._collate = collate
         self.size = size
+        self.varies = False  # nobody looked
         self.notes: tuple[str, ...] = (
             "the data set is a stream: batches are its first samples, and longer ones that come later were not probed",
         )
@@ -129,6 +147,10 @@ class _Streamed:
         if not samples:
             raise WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
         return self._collate(samples)
+
+    def shorter(self, batch_size: int, share: float) -> object:
+        """The first samples, whatever their sizes."""
+        return self.batch(batch_size)
 
 
 def _look(data: Any, size: int, clock: Callable[[], float]) -> dict[int, int]:

@@ -29,6 +29,7 @@ _SIGNATURES = {
     "evaluate": "evaluate(model, batch)",
     "make_dataset": "make_dataset() -> data set",
     "collate": "collate(samples) -> batch",
+    "shorten": "shorten(batch, share) -> batch",
 }
 
 
@@ -40,6 +41,7 @@ def pack(
     evaluate: object = None,
     make_dataset: object = None,
     collate: object = None,
+    shorten: object = None,
     *,
     path: Path,
 ) -> Source:
@@ -47,7 +49,7 @@ def pack(
 
     Args:
         make_model: a function without arguments that makes the model, or a live ``nn.Module``.
-        make_batch, loss, make_optimizer, evaluate, make_dataset, collate: as in a model file; None = not given.
+        make_batch, loss, make_optimizer, evaluate, make_dataset, collate, shorten: as in a model file; None = not given.
         path: file to write; read by every probe process.
 
     Raises:
@@ -62,6 +64,7 @@ def pack(
         "evaluate": evaluate,
         "make_dataset": make_dataset,
         "collate": collate,
+        "shorten": shorten,
     }
     parts = {name: part for name, part in parts.items() if part is not None}
     _check(parts)

@@ -18,6 +18,7 @@ FORMS: dict[str, tuple[str, int]] = {
     "evaluate": ("def evaluate(model, batch):", 2),
     "make_dataset": ("def make_dataset():", 0),
     "collate": ("def collate(samples):", 1),
+    "shorten": ("def shorten(batch, share):", 2),
 }
 """Name -> (how it is written, number of positional arguments)."""
 
@@ -33,6 +34,7 @@ class Parts:
     evaluate: Callable[..., object] | None = None
     make_dataset: Callable[[], object] | None = None
     collate: Callable[..., object] | None = None
+    shorten: Callable[[Any, float], object] | None = None
     batch_is_arguments: bool = False
     """The batch comes from ``example_inputs``: all of it goes to the model, none of it is a target."""
 

@@ -7,6 +7,7 @@ without NAME    ``autotune_task`` in the same way; functions make_model and make
 """
 
 import inspect
+import textwrap
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import get_type_hints
@@ -22,7 +23,7 @@ from autotune.workload.parts import FORMS, accepts
 from autotune.workload.seen import kind_of
 
 _TASK = "autotune_task"
-_OPTIONAL = ("loss", "make_optimizer", "evaluate", "make_dataset", "collate")
+_OPTIONAL = ("loss", "make_optimizer", "evaluate", "make_dataset", "collate", "shorten")
 
 
 def recognise(module: ModuleType, target: str, name: str) -> Found:
@@ -155,7 +156,9 @@ class _Finder:
         return assemble(members, f"{self._target}:{name}", model=found, why=f"a method of {name}, or of the file")
 
     def _members(self, owner: object) -> dict[str, object]:
-        return {name: getattr(owner, name) for name in FORMS if getattr(owner, name, None) is not None}
+        members = {name: getattr(owner, name, None) for name in FORMS}
+        # the standard library's cuts a text, and a file may well have imported it
+        return {k: member for k, member in members.items() if member is not None and member is not textwrap.shorten}
 
     def _has_batches(self) -> bool:
         return any(callable(getattr(self._module, name, None)) for name in ("make_batch", "make_dataset"))

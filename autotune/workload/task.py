@@ -7,7 +7,7 @@ from torch import nn
 
 from autotune.errors import WorkloadError
 from autotune.model import Recognised
-from autotune.workload.batch import describe, is_moved
+from autotune.workload.batch import describe, is_moved, observed_batch
 from autotune.workload.dataset import BatchSource, length, open_data
 from autotune.workload.default_loss import default_loss, own_loss
 from autotune.workload.parts import Parts
@@ -46,6 +46,11 @@ class Workload:
         """Whether the workload has an evaluation."""
         return self._parts.evaluate is not None
 
+    @property
+    def varies(self) -> bool:
+        """Whether batches differ in the length of their samples, and ``make_shorter_batch`` can be asked for them."""
+        return self._parts.shorten is not None or (self._data is not None and self._data.varies)
+
     def make_model(self) -> nn.Module:
         """The user's model, on the device they made it on.
 
@@ -76,6 +81,31 @@ class Workload:
         if batch is None:
             raise WorkloadError(f"make_batch({batch_size}) returned None", hint="end it with `return batch`")
         return self._looked_at(batch)
+
+    def make_shorter_batch(self, batch_size: int, share: float) -> object:
+        """A fresh batch of as many samples with this share (0 < share < 1) of their length; ask ``varies`` first.
+
+        By the user's ``shorten`` if there is one, else of the samples of the data set that are nearest to it.
+
+        Raises:
+            WorkloadError: there is no batch in what the user's function returned, or not as many samples.
+        """
+        if self._parts.shorten is None:
+            assert self._data is not None
+            return self._looked_at(self._data.shorter(batch_size, share))
+        batch = self.make_batch(batch_size)
+        samples = observed_batch(batch, batch_size)  # before the user's function, which may change the batch itself
+        shorter = self._parts.shorten(batch, share)
+        if shorter is None:
+            raise WorkloadError(f"shorten(batch, {share:g}) returned None", hint="end it with `return batch`")
+        left = observed_batch(shorter, batch_size)
+        if samples is not None and left != samples:
+            made = f"one of {left}" if left is not None else f"{_in_words(shorter)}, which holds no tensor"
+            raise WorkloadError(
+                f"shorten(batch, {share:g}) made of a batch of {samples} samples {made}",
+                hint="cut the samples' length and keep their number: batch[:, : round(batch.shape[1] * share)]",
+            )
+        return self._looked_at(shorter)
 
     def _looked_at(self, batch: object) -> object:
         """The same batch; whether it can be moved to a device is noted once."""

@@ -84,6 +84,15 @@ def make_optimizer(params):
 #     return torch.utils.data.default_collate(samples)
 
 
+# def shorten(batch, share):
+#     """The same batch with samples of this share (0 < share < 1) of their length. Write it if the batches of your
+#     training differ in length: mixed lengths leave gaps in memory, and the largest batch is smaller. Default: all
+#     batches are of full length, with make_dataset of the lengths found there."""
+#     tokens, targets = batch
+#     length = round(LENGTH * share)
+#     return tokens[:, :length], targets[:, :length]
+
+
 if __name__ == "__main__":
     model = make_model()
     print("loss of an untrained model:", float(loss(model, make_batch(2)).detach()))

@@ -27,6 +27,6 @@ def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def shorten(batch: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
-    """The batch of shorter texts that a real data set has between long ones; autotune does not know this function."""
+    """The batch of shorter texts that a real data set has between long ones."""
     ids = batch["input_ids"][:, : round(TOKENS * share)].contiguous()
     return {"input_ids": ids, "labels": ids}

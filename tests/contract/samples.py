@@ -94,6 +94,7 @@ SEARCH = SearchRecord(
         evaluates=True,
         process_bytes=8192,
         step_imports_bytes=2048,
+        varies=True,
         notes=("data sampled", "größer — 大"),
     ),
     machine=Machine(

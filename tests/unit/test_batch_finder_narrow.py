@@ -160,6 +160,32 @@ def test_a_bracket_that_two_probes_did_not_halve_is_halved_whatever_the_model_sa
     assert told(history, exact(90)) == (90, LONG, Reason.CORRECT)
 
 
+def doubtful(size: int, hoped: int) -> Guess:
+    """From a recording in which some requests may be smaller or larger than likely."""
+    return Guess(size, certify=True, hoped=hoped)
+
+
+def test_what_is_sure_is_certified_before_what_is_hoped_for() -> None:
+    assert told([RECORDED], doubtful(101, 109)) == (101, LONG, Reason.PREDICTED)
+
+
+@pytest.mark.parametrize(("hoped", "size"), [(102, 102), (103, 103), (104, 103), (109, 106), (141, 122)])
+def test_hope_is_followed_half_way(hoped: int, size: int) -> None:
+    assert told([RECORDED, PREDICTED], doubtful(101, hoped)) == (size, LONG, Reason.CORRECT)
+
+
+def test_hope_ends_below_what_failed_and_at_the_bound() -> None:
+    failed = fails(104, LONG, Reason.CORRECT)
+    assert told([RECORDED, PREDICTED, failed], doubtful(101, 200)) == (103, LONG, Reason.CORRECT)
+    assert told([RECORDED, PREDICTED], doubtful(101, 200), bound=110) == (110, LONG, Reason.CORRECT)
+    assert told([RECORDED, fits(96, LONG, Reason.PREDICTED)], doubtful(96, 120), step=8) == (112, LONG, Reason.CORRECT)
+
+
+@pytest.mark.parametrize("hoped", [0, 90, 101])
+def test_where_no_more_is_hoped_for_the_next_size_is_refuted(hoped: int) -> None:
+    assert told([RECORDED, PREDICTED], doubtful(101, hoped)) == (102, LONG, Reason.REFUTE)
+
+
 # With a hull
 
 

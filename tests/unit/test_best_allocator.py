@@ -84,7 +84,8 @@ def test_the_recommendation_is_made_under_the_allocator_that_won() -> None:
 
     stop, history = drive(BestAllocator(BatchFinder(), (EXPANDABLE,)), Timed())
     assert stop.answer is not None
-    assert (stop.answer.max_batch, stop.answer.recommended_batch) == (61, 61)
+    assert stop.answer.max_batch == 61
+    assert 0.98 * 61 <= stop.answer.recommended_batch <= 61  # throughput is nearly proportional to the batch
     recommending = [p for p in history if p.reason is Reason.RECOMMEND]
     assert all(p.settings.allocator == EXPANDABLE for p in recommending)
 

@@ -49,11 +49,17 @@ def test_an_inspection_says_what_was_recognised_and_why() -> None:
         "batch        input_ids int64 (B, 1024), labels int64 (B, 1024)\n"
         "data set     none, or no length\n"
         "evaluation   probed\n"
+        "lengths      taken to be equal: no shorten(batch, share)\n"
         "device       NVIDIA H200 (cuda), 140 GiB\n"
         "torch        2.11.0\n"
         "fingerprint  f00d\n"
         "- data only sampled"
     )
+
+
+def test_varying_lengths_are_told() -> None:
+    text = inspection_lines(replace(WORKLOAD, varies=True), MACHINE)
+    assert "lengths      vary: the long form trains on shorter batches as well\n" in text
 
 
 def test_frozen_parameters_are_told_apart() -> None:

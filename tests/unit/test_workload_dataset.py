@@ -74,6 +74,44 @@ def test_samples_are_looked_at_once_and_read_anew_for_each_batch() -> None:
     assert data.read == [3, 2, 3, 2]
 
 
+def test_a_shorter_batch_holds_the_samples_nearest_to_the_share_and_larger_ones_last() -> None:
+    data = Lengths([5, 10, 9, 1, 7, 10, 6])
+    source = open_data(lambda: data, as_list)
+    assert source.varies
+    assert numbers(source.shorter(2, 0.75)) == [4, 6]  # of 7 and 6 elements; the largest has 10
+    assert numbers(source.shorter(2, 0.95)) == [2, 4]
+    assert numbers(source.shorter(3, 0.5)) == [0, 3, 6]
+    assert numbers(source.shorter(7, 0.5)) == [0, 3, 6, 4, 2, 1, 5]
+    assert numbers(source.batch(2)) == [1, 5]
+
+
+def test_one_long_sample_is_not_in_shorter_batches() -> None:
+    data = Lengths([10, 20, 400, 30])
+    source = open_data(lambda: data, as_list)
+    assert numbers(source.shorter(2, 0.6)) == [3, 1]
+    assert numbers(source.shorter(2, 0.95)) == [3, 1]
+
+
+def test_samples_larger_than_any_share_vary_too() -> None:
+    data = Lengths([100, 99, 98])
+    source = open_data(lambda: data, as_list)
+    assert source.varies
+    assert numbers(source.shorter(2, 0.4)) == [2, 1]
+
+
+def test_a_shorter_batch_has_as_many_samples_where_few_were_looked_at() -> None:
+    data = Lengths([*range(1, 51)])
+    ticks = count()
+    source = open_data(lambda: data, as_list, clock=lambda: float(next(ticks)))
+    assert sorted(numbers(source.shorter(50, 0.5))) == list(range(50))
+    assert len(numbers(source.shorter(20, 0.5))) == 20
+
+
+def test_samples_of_one_size_and_streams_do_not_vary() -> None:
+    assert not open_data(lambda: Lengths([3, 3, 3]), as_list).varies
+    assert not open_data(lambda: Stream(10), as_list).varies
+
+
 def test_c02_a_data_set_smaller_than_the_batch_gives_what_there_is() -> None:
     source = open_data(lambda: TensorDataset(torch.zeros(100, 3), torch.zeros(100)), None)
     assert source.size == 100

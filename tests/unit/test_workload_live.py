@@ -91,7 +91,7 @@ def test_an_unguarded_script_with_closures_runs_in_another_process(tmp_path: Pat
 
 
 def packed(folder: Path, make_model: object, **parts: Any) -> Source:
-    order = ("make_batch", "loss", "make_optimizer", "evaluate", "make_dataset", "collate")
+    order = ("make_batch", "loss", "make_optimizer", "evaluate", "make_dataset", "collate", "shorten")
     parts.setdefault("make_batch", lambda batch_size: torch.zeros(batch_size, 4))
     return pack(make_model, *(parts.get(name) for name in order), path=folder / "live.pkl")
 
@@ -107,6 +107,20 @@ def test_no_tensor_means_no_torch_in_the_file(tmp_path: Path) -> None:
         "pack(lambda: None, lambda n: n, path=Path('live.pkl')); print('torch' in sys.modules)"
     )
     assert run_python(tmp_path, "-c", program) == "False\n"
+
+
+def test_a_function_that_shortens_batches_goes_along(tmp_path: Path) -> None:
+    cut = 4
+
+    def shorten(batch: torch.Tensor, share: float) -> torch.Tensor:
+        return batch[:, : int(cut * share)]
+
+    workload = reloaded(packed(tmp_path, nn.Linear(4, 2), shorten=shorten))
+    assert workload.varies
+    assert tuple(workload.make_shorter_batch(3, 0.5).shape) == (3, 2)  # type: ignore[attr-defined]
+    lengths = next(line for line in workload.recognised if line.what == "lengths")
+    assert (lengths.found, lengths.why) == ("shorten(batch, share)", "passed by the caller")
+    assert not reloaded(packed(tmp_path, nn.Linear(4, 2))).varies
 
 
 def test_the_source_says_where_and_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

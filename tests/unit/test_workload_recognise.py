@@ -23,6 +23,11 @@ def found(workload: Workload) -> dict[str, tuple[str, str]]:
     return {line.what: (line.found, line.why) for line in workload.recognised}
 
 
+def shapes(batch: object) -> list[tuple[int, ...]]:
+    assert isinstance(batch, tuple)
+    return [tuple(part.shape) for part in batch]
+
+
 def width(workload: Workload) -> int:
     model = workload.make_model()
     assert isinstance(model, nn.Linear)
@@ -38,8 +43,10 @@ def test_functions_of_the_file_are_taken_one_by_one() -> None:
         "optimizer": ("make_optimizer(params)", "a function of the file"),
         "evaluate": ("evaluate(model, batch)", "a function of the file"),
         "data set": ("none", "no make_dataset"),
+        "lengths": ("all the same", "no shorten"),
     }
     assert workload.evaluates
+    assert not workload.varies
     assert workload.data_set_size is None
     assert isinstance(workload.make_optimizer(workload.make_model().parameters()), torch.optim.SGD)
 
@@ -58,6 +65,8 @@ def test_a_data_set_takes_the_place_of_make_batch() -> None:
     assert found(workload)["model"] == ("make_model()", "ragged_data.py has make_model and make_dataset")
     assert found(workload)["batch"] == ("the largest samples of make_dataset()", "no make_batch")
     assert workload.data_set_size == 200
+    assert found(workload)["lengths"] == ("those in make_dataset()", "no shorten")
+    assert workload.varies
 
 
 @pytest.mark.parametrize(
@@ -122,6 +131,30 @@ def test_a_task_without_loss_uses_that_of_the_file(tmp_path: Path) -> None:
     loss = "def loss(model, batch):\n    return model.weight.sum()\n"
     workload = load_text(tmp_path, HEAD + net() + loss + "class Task:\n" + methods, "Task")
     assert found(workload)["loss"] == ("loss(model, batch)", "a method of Task(), or of the file")
+
+
+SHORTEN = "def shorten(batch, share):\n    return batch[0][:, : int(4 * share)], batch[1]\n"
+
+
+def test_shorten_means_that_lengths_vary(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, HEAD + BATCH + net() + SHORTEN)
+    assert found(workload)["lengths"] == ("shorten(batch, share)", "a function of the file")
+    assert workload.varies
+    assert shapes(workload.make_shorter_batch(3, 0.5)) == [(3, 2), (3, 1)]
+    assert shapes(workload.make_batch(3)) == [(3, 4), (3, 1)]
+
+
+def test_a_task_without_shorten_uses_that_of_the_file(tmp_path: Path) -> None:
+    task = "class Task:\n    def make_model(self):\n        return Net()\n    make_batch = staticmethod(make_batch)\n"
+    workload = load_text(tmp_path, HEAD + BATCH + net() + SHORTEN + task, "Task")
+    assert found(workload)["lengths"] == ("shorten(batch, share)", "a method of Task(), or of the file")
+    assert workload.varies
+
+
+def test_the_standard_librarys_shorten_is_not_taken_for_one(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, "from textwrap import shorten\n" + HEAD + BATCH + net())
+    assert found(workload)["lengths"] == ("all the same", "no shorten")
+    assert not workload.varies
 
 
 def test_a_module_object_is_used_as_it_is(tmp_path: Path) -> None:
@@ -215,6 +248,12 @@ TASK_WITHOUT_ARGUMENTS = "class Task:\n    def __init__(self, lr):\n        pass
             "",
             "make_batch in model.py takes (size, device)",
             "def make_batch(batch_size):",
+        ),
+        (
+            BATCH + net() + "def shorten(batch):\n    pass\n",
+            "",
+            "shorten in model.py takes (batch)",
+            "def shorten(batch, share):",
         ),
         (
             "def make_model(config):\n    pass\n" + BATCH,

@@ -14,8 +14,10 @@ from autotune.workload.task import Workload
 
 
 def workload(**parts: object) -> Workload:
+    """Parts given as None are left out."""
     members = {"make_model": lambda: nn.Linear(4, 3), "make_batch": lambda n: torch.zeros(n, 4), **parts}
-    return Workload("test", from_parts(members, "test").parts, ())
+    given = {name: part for name, part in members.items() if part is not None}
+    return Workload("test", from_parts(given, "test").parts, ())
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,65 @@ def test_evaluation_is_the_users_or_none() -> None:
     task = workload(evaluate=lambda model, batch: model(batch).shape)
     assert task.evaluates
     assert task.evaluate(task.make_model(), task.make_batch(2)) == (2, 3)
+
+
+def by_columns(batch: torch.Tensor, share: float) -> torch.Tensor:
+    return batch[:, : round(batch.shape[1] * share)]
+
+
+def test_shorter_batches_are_made_by_the_users_function() -> None:
+    task = workload(shorten=by_columns)
+    assert task.varies
+    assert tuple(task.make_shorter_batch(3, 0.5).shape) == (3, 2)  # type: ignore[attr-defined]
+    assert not workload().varies
+
+
+def test_the_users_function_goes_before_what_the_data_set_has() -> None:
+    data = [torch.zeros(4), torch.zeros(4)]
+    task = workload(make_batch=None, make_dataset=lambda: data, shorten=by_columns)
+    assert task.varies
+    assert tuple(task.make_shorter_batch(2, 0.25).shape) == (2, 1)  # type: ignore[attr-defined]
+
+
+def test_shorter_batches_of_a_data_set_are_real_samples() -> None:
+    data = [torch.zeros(length) for length in (8, 6, 4, 2, 4)]
+    task = workload(make_batch=None, make_dataset=lambda: data, collate=torch.stack)
+    assert task.varies
+    assert tuple(task.make_shorter_batch(2, 0.5).shape) == (2, 4)  # type: ignore[attr-defined]
+    same = workload(make_batch=None, make_dataset=lambda: [torch.zeros(4)] * 3)
+    assert not same.varies
+
+
+def test_a_data_set_that_makes_no_batches_does_not_make_lengths_vary() -> None:
+    assert not workload(make_dataset=lambda: [[1], [1, 2]]).varies
+
+
+@pytest.mark.parametrize(
+    ("shorten", "message", "hint"),
+    [
+        (lambda batch, share: None, "shorten(batch, 0.5) returned None", "return batch"),
+        (lambda batch, share: batch[: round(len(batch) * share)], "of a batch of 6 samples one of 3", "batch[:, :"),
+        (
+            lambda batch, share: share,
+            "of a batch of 6 samples the float 0.5, which holds no tensor",
+            "keep their number",
+        ),
+    ],
+)
+def test_a_shorter_batch_has_as_many_samples(shorten: Callable[..., object], message: str, hint: str) -> None:
+    with pytest.raises(WorkloadError) as raised:
+        workload(shorten=shorten).make_shorter_batch(6, 0.5)
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_a_batch_shortened_in_place_is_counted_before() -> None:
+    def shorten(batch: dict[str, torch.Tensor], share: float) -> dict[str, torch.Tensor]:
+        batch["x"] = batch["x"][:2]
+        return batch
+
+    with pytest.raises(WorkloadError, match="of 6 samples one of 2"):
+        workload(make_batch=lambda n: {"x": torch.zeros(n, 4)}, shorten=shorten).make_shorter_batch(6, 0.5)
 
 
 def test_a_data_set_beside_make_batch_only_bounds_the_size() -> None:

@@ -33,6 +33,9 @@ def test_its_optional_parts_work_when_they_are_taken_in(tmp_path: Path) -> None:
     model = workload.make_model().eval()
     workload.evaluate(model, workload.make_batch(2))
     assert workload.loss(model, workload.make_batch(2)).dim() == 0
+    shorter = workload.make_shorter_batch(2, 0.75)
+    assert describe(shorter) == "tuple(2 x int64[2, 48])"
+    assert workload.loss(model, shorter).dim() == 0
 
 
 def test_it_runs_as_a_program(tmp_path: Path) -> None:
