@@ -8,7 +8,7 @@ from autotune.memory.allocator_config import AllocatorConfig, Unreplayable
 from autotune.memory.long_run import LongRun, make_long
 from autotune.memory.program import CannotAlign, Program, program
 from autotune.memory.replay import Replayed, replay
-from autotune.model import Form, Phase, Trace
+from autotune.model import Form, Trace
 
 _AGREES = 0.0005
 """Share of the peak within which a forecast is taken for exact: rounding of blocks and the order of frees differ."""
@@ -53,11 +53,14 @@ class Forecast:
         self.program = learned
         self.cap_bytes = cap_bytes
         self._config = AllocatorConfig.parse(allocator)
-        self.run = make_long(learned.events, learned.marks, Form.LONG.steps, Form.LONG.steps // 2)
+        steps = Form.LONG.steps + (len(Form.LONG.mixture) if varies else 0)
+        self.run = make_long(learned.events, learned.marks, steps, Form.LONG.steps // 2)
         self._streams = tuple(learned.streams[i] for i in self.run.sources) if learned.streams else ()
         self._known: dict[tuple[int, int], Expected] = {}
-        self._shares = _shares(self.run) if varies else ()
+        self._shares = _shares(self.run) if varies and self.run.steps == steps else ()
         """By allocation: of the full length, in the step that makes it."""
+        mixture = (mark.position for mark in self.run.marks if mark.step > Form.LONG.steps)
+        self._drop_at = next(mixture, None) if self._shares else None
 
     def replay(self, batch_size: int, cap_bytes: int | None) -> Replayed:
         """The replay itself, for those who want to see more than its verdict."""
@@ -68,6 +71,7 @@ class Forecast:
             self._config,
             cap_bytes,
             self._streams,
+            self._drop_at,
         )
 
     def _sizes(self, batch_size: int) -> list[int]:
@@ -88,7 +92,10 @@ class Forecast:
         key = (batch_size, cap)
         if key not in self._known:
             seen = self.replay(batch_size, cap)
-            steady = seen.steps[-Form.LONG.steady_steps :]
+            first_steady = Form.LONG.steps - Form.LONG.steady_steps + 1
+            steady = [step for step in seen.steps if first_steady <= step.step <= Form.LONG.steps]
+            if self.run.steps < Form.LONG.steps:  # the recorded steps do not repeat
+                steady = list(seen.steps[-1:])
             self._known[key] = Expected(
                 batch_size,
                 seen.allocated_bytes,
@@ -129,12 +136,12 @@ class Forecast:
 
 
 def _shares(run: LongRun) -> tuple[float, ...]:
-    """The share of each allocation; the building of the model and the evaluation know full samples only."""
+    """The share of each allocation: full in the steps of the long form proper, and then that of the mixture."""
     shares = [1.0] * sum(event > 0 for event in run.events[: run.marks[0].position])
     ends = [*(mark.position for mark in run.marks[1:]), len(run.events)]
     for mark, end in zip(run.marks, ends, strict=True):
-        full = mark.step < 1 or mark.phase is Phase.EVALUATE
-        share = 1.0 if full else Form.LONG.shares[(mark.step - 1) % len(Form.LONG.shares)]
+        in_mixture = mark.step > Form.LONG.steps
+        share = Form.LONG.mixture[mark.step - Form.LONG.steps - 1] if in_mixture else 1.0
         shares += [share] * sum(event > 0 for event in run.events[mark.position : end])
     return tuple(shares)
 
@@ -181,11 +188,9 @@ def corrected_cap(foretold: Forecast, seen: Sequence[Seen]) -> int:
     if ran:
         last = max(ran, key=lambda one: one.batch_size)
         assert last.allocated_bytes is not None
-        told = foretold.expect(last.batch_size)
-        if not told.safe:
-            told = foretold.expect(last.batch_size, 2 * foretold.cap_bytes)
-        if abs(told.allocated_bytes - last.allocated_bytes) > _AGREES * told.allocated_bytes:
-            cap = cap * told.allocated_bytes // last.allocated_bytes
+        told = foretold.expect(last.batch_size, 2 * foretold.cap_bytes).allocated_bytes
+        if abs(told - last.allocated_bytes) > _AGREES * told:
+            cap = cap * told // last.allocated_bytes
     margin = _FIRST_MARGIN
     for one in sorted((one for one in seen if not one.safe), key=lambda one: -one.batch_size):
         if foretold.expect(one.batch_size, cap).safe:

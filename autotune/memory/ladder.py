@@ -13,7 +13,8 @@ from autotune.model import PassPeaks
 FIRST_MULTIPLES = (2, 3)
 """Size 1 is left out: squeezes, broadcasts and batch normalisation treat it differently."""
 SHARE_OF_LIMIT = 0.33
-"""The largest size recorded, as a share of the limit that the sizes before it foretell."""
+"""The largest size recorded, as a share of the limit that the sizes before it foretell, and the most memory that the
+batch may take there, as a share of what is left of the cap beside what is held at every size."""
 _WORTH_A_PASS = 2
 """A size less than this many times the largest so far tells nothing new."""
 _PASSES = 5
@@ -42,9 +43,8 @@ def next_size(
     if len(tried) >= _PASSES:
         return None
     limit = min(_limit(passes, cap_bytes), largest)
-    # Small sizes say little about where the limit is: no farther than where the share of the cap is sure to suffice.
-    room_bytes = held_bytes + SHARE_OF_LIMIT * (cap_bytes - held_bytes)
-    size = int(min(limit * SHARE_OF_LIMIT, _reach(last, room_bytes, held_bytes))) // unit * unit
+    # Small sizes say little about where the limit is: no farther than where the share is sure to suffice.
+    size = int(SHARE_OF_LIMIT * min(limit, _reach(last, cap_bytes, held_bytes))) // unit * unit
     return _telling(size, tried, unit) if size >= _WORTH_A_PASS * last.batch_size else None
 
 
@@ -52,9 +52,9 @@ def _allowed(size: int, largest: int) -> int | None:
     return size if size <= largest else None
 
 
-def _reach(last: PassPeaks, room_bytes: float, held_bytes: int) -> float:
-    """A size sure to fit the room: what is not held at every size grows at most in proportion to it."""
-    return last.batch_size * (room_bytes - held_bytes) / max(last.allocated_bytes - held_bytes, 1)
+def _reach(last: PassPeaks, cap_bytes: int, held_bytes: int) -> float:
+    """A size sure to fit: what is not held at every size grows at most in proportion to it."""
+    return last.batch_size * (cap_bytes - held_bytes) / max(last.allocated_bytes - held_bytes, 1)
 
 
 def _limit(passes: Sequence[PassPeaks], cap_bytes: int) -> float:

@@ -73,6 +73,7 @@ def replay(
     config: AllocatorConfig,
     cap_bytes: int | None = None,
     streams: Sequence[int] = (),
+    drop_at: int | None = None,
 ) -> Replayed:
     """Run a history through the allocator.
 
@@ -80,6 +81,7 @@ def replay(
         sizes, events, marks, streams: as in ``Trace``, but ``sizes`` may be those of another batch size.
         config: the allocator's options.
         cap_bytes: what may be reserved; None = as much as is asked for.
+        drop_at: the step that begins with this event begins with nothing cached (``torch.cuda.empty_cache``).
     """
     allocator = CachingAllocator(config, cap_bytes, streams=max(streams, default=0) + 1)
     malloc, free = allocator.malloc, allocator.free
@@ -89,6 +91,8 @@ def replay(
     out_of_memory = None
     highest, peak_event = 0, -1
     for first, last, mark in _steps(marks, len(events)):
+        if first == drop_at:
+            allocator.release_cached()
         peak = allocator.allocated_bytes
         allocator.peak_reserved_bytes = allocator.reserved_bytes
         retries = allocator.retries

@@ -169,8 +169,10 @@ def run_probe(
         _run_passes(order, workload, model, applied, recorder)
     else:
         recorder.begin_pass(order.batch_size)
-        shares = order.form.shares if workload.varies else (1.0,)
-        _run_pass(order, Steps(workload, model, optimizer, applied, recorder, order.batch_size, shares))
+        steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size)
+        _run_pass(order, steps)
+        if workload.varies:
+            _run_mixture(order.form.mixture, steps)
     recorder.facts["loop_seconds"] = time.perf_counter() - began
 
 
@@ -226,6 +228,20 @@ def _run_pass(order: Order, steps: "Steps") -> None:
     recorder.facts["step_seconds"] = seconds
 
 
+def _run_mixture(shares: tuple[float, ...], steps: "Steps") -> None:
+    """Train on varying lengths, beginning as a training of its own would, with nothing cached.
+
+    Memory must suffice; retries and times say nothing while each step differs from the one before, and are not kept.
+    """
+    recorder = steps.recorder
+    kept = recorder.retries[:], recorder.allocated_after[:], recorder.timed[:], recorder.executed, recorder.skipped
+    recorder.meter.drop_cache()
+    for number, share in enumerate(shares, len(recorder.timed) + 1):
+        steps.run(number, share)
+    recorder.retries, recorder.allocated_after, recorder.timed, recorder.executed, recorder.skipped = kept
+    recorder.read_device()
+
+
 def _step_seconds(intervals: list[float], counts: list[bool], parts: int) -> list[float]:
     """Seconds of each counted step after the first; a step has ``parts`` intervals (micro-batches and optimizer)."""
     seconds = [sum(intervals[i : i + parts]) for i in range(0, len(intervals), parts)]
@@ -243,16 +259,13 @@ class Steps:
         applied: Applied,
         recorder: Recorder,
         batch_size: int,
-        shares: tuple[float, ...] = (1.0,),
     ) -> None:
-        """``shares``: of the full length, for one step after the other; after the last the first again."""
         self._workload = workload
         self._model = model
         self._optimizer = optimizer
         self._applied = applied
         self.recorder = recorder
         self._batch_size = batch_size
-        self._shares = shares
         self._batch: object = None
         self._batch_on_device = 0
         self._reference: tuple[object, int] | None = None
@@ -279,11 +292,13 @@ class Steps:
     def _took(self) -> None:
         self._taken += 1
 
-    def run(self, number: int) -> None:
-        """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead."""
+    def run(self, number: int, share: float = 1.0) -> None:
+        """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead.
+
+        ``share``: of the full length, in all samples of the step.
+        """
         recorder, applied = self.recorder, self._applied
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
-        share = self._shares[(number - 1) % len(self._shares)]
         total = None
         for micro in range(applied.settings.accumulate):
             self.next_batch(number, share)
@@ -357,7 +372,7 @@ class Steps:
             self.recorder.skipped += 1
         elif real:
             if self.recorder.losses is None:
-                self.recorder.losses = torch.zeros(SCALER_STEPS, device=loss.device)
+                self.recorder.losses = torch.zeros(SCALER_STEPS + len(Form.LONG.mixture), device=loss.device)
             self.recorder.losses[self.recorder.executed] = loss
             self.recorder.executed += 1
 

@@ -52,12 +52,13 @@ def narrow(
     if found.trust is Trust.DOUBTFUL and high.size < _FAR * low:
         return Question(batch_size=high.size + step, form=form, reason=Reason.NEIGHBOUR)
     if high.size - low > step:
-        lower = _well_below(known, low, high.size, step) if expected is not None and expected.certify else None
+        exact = expected is not None and expected.certify
+        lower = _well_below(known, low, high.size, step) if exact else None
         if lower is not None:
             return Question(batch_size=lower, form=Form.LONG, reason=Reason.CORRECT)
         asked = None if _stalled(known) else _ask(known, low, high.size - step, expected, step, form)
-        misled = asked is not None and asked.reason is Reason.REFUTE and _creeps(known, low)
-        if asked is not None and not misled:
+        creeps = asked is not None and asked.reason is Reason.REFUTE and exact and not _foretold(known, low)
+        if asked is not None and not creeps:
             return asked
         if form is Form.SHORT and high.size >= _FAR * low:
             return Question(batch_size=2 * low, form=form, reason=Reason.GROW)
@@ -93,20 +94,21 @@ def _ask(
     return Question(batch_size=size, form=form, reason=Reason.REFUTE)
 
 
-def _creeps(known: Sequence[ProbeResult], low: int) -> bool:
-    """Whether the model says that nothing above ``low`` fits without having led there: then one step more is a guess."""
-    led = next((p.reason for p in reversed(known) if p.batch_size == low and p.fits), None)
-    return led in (Reason.BISECT, Reason.GROW) or _surprises(known) >= 2
+def _foretold(known: Sequence[ProbeResult], low: int) -> bool:
+    """Whether ``low`` is where the recording alone led. Once a failure corrected it there is a margin: that nothing
+    above ``low`` fits is what the margin says, and halving what is left is quicker than one step after the other."""
+    return any(p.batch_size == low and p.reason is Reason.PREDICTED for p in known)
 
 
 def _well_below(known: Sequence[ProbeResult], low: int, high: int, step: int) -> int | None:
-    """After two proposals in a row that were too large: as far below the last as a forecast off by that much may be."""
+    """After three proposals in a row that were too large by a little, one that is lower by three times as much: the way
+    up from the recorded sizes would be long. None if it is not the time, or if that is in the lower half anyway."""
     failed: list[int] = []
     for probe in reversed(known):
         if probe.fits or probe.reason not in (Reason.PREDICTED, Reason.CORRECT):
             break
         failed.append(probe.batch_size)
-    if len(failed) < 2 or failed[0] != high:
+    if len(failed) != 3 or failed[0] != high:
         return None
     size = high - 3 * (failed[-1] - high + step)
     return size if size > (low + high) // 2 else None

@@ -62,7 +62,7 @@ def test_c01_steps_counted_per_process_do_not_add_up_over_probes(search: Search)
     """The training stands still after 12 forward calls of one process: more than a probe makes, fewer than the search."""
     result = search("noop", 12, max_batch=16)
     assert result.answer.max_batch == 16
-    assert len(result.probes) * 3 > 12
+    assert sum(probe.measurement.steps_executed for probe in result.probes) > 12
 
 
 def test_c01_training_that_stands_still_is_an_error_and_never_fits(search: Search) -> None:
@@ -115,9 +115,9 @@ def test_c13_a_library_status_at_every_size_is_trouble_of_the_environment(search
 
 
 def test_c13_a_library_status_at_one_size_is_a_hole_and_not_the_limit(search: Search) -> None:
-    result = search("one_size", 32, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40)
+    result = search("one_size", 16, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40)
     assert result.answer.max_batch == 40
-    assert result.answer.holes == (32,)
+    assert result.answer.holes == (16,)
 
 
 def test_c15_an_even_batch_is_demanded_and_found(search: Search) -> None:

@@ -1,21 +1,18 @@
 """Where lengths vary, the long form trains on a mixture of them, and the short one does not."""
 
-from itertools import accumulate
-
 import pytest
 
 from autotune import api
 from autotune.errors import WorkloadError
-from autotune.model import Budget, Cause, Form, Measurement, Outcome, Phase, ProbeResult, Question, Reason
-from autotune.probe.judge import judge
+from autotune.model import Budget, Cause, Form, Outcome, Phase, ProbeResult, Question, Reason
 from autotune.probe.launcher import Launcher
-from autotune.units import GIB, MIB
+from autotune.units import GIB
 from tests.process.conftest import ASSETS, Search
 
 CAPACITY = 26
 LENGTH = 100
 """Of the samples in varying.py."""
-DEAR = Form.LONG.shares[5]
+DEAR = Form.LONG.mixture[5]
 BUDGET = Budget(limit_bytes=GIB, source="test", capacity_bytes=GIB, others_bytes=0, headroom_bytes=0)
 
 
@@ -41,19 +38,19 @@ def test_a_shorter_batch_that_takes_more_memory_is_what_limits(search: Search) -
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.form is Form.LONG
     assert result.refutation.outcome is Outcome.OUT_OF_MEMORY
-    assert Form.LONG.shares.count(DEAR) == 1
-    assert (result.refutation.failure.step, result.refutation.failure.phase) == (6, Phase.FORWARD)
+    assert Form.LONG.mixture.count(DEAR) == 1
+    assert (result.refutation.failure.step, result.refutation.failure.phase) == (8 + 6, Phase.FORWARD)
     short = {p.batch_size: p.fits for p in result.probes if p.form is Form.SHORT}
     assert all(fits == (size <= CAPACITY) for size, fits in short.items())
     assert any(CAPACITY // 2 < size <= CAPACITY for size in short), "the short form is not aware of it"
 
 
-def test_a_long_probe_trains_on_eight_shares_and_times_the_full_lengths() -> None:
+def test_a_long_probe_trains_on_the_mixture_after_its_eight_steps_and_keeps_what_they_showed() -> None:
     seen = probe("plain", Form.LONG)
     assert seen.fits
     assert (seen.measurement.steps_executed, seen.measurement.observed_batch) == (8, 4)
-    full = [share for share in Form.LONG.shares[1:] if share == 1]
-    assert len(seen.measurement.step_seconds) == len(full) == 2
+    assert len(seen.measurement.step_seconds) == 7
+    assert len(seen.measurement.retries_per_step) == len(seen.measurement.losses) == 8
 
 
 def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback() -> None:
@@ -62,8 +59,8 @@ def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback()
     assert len(short.measurement.step_seconds) == 2
     long = probe("raises", Form.LONG)
     assert long.outcome is Outcome.WORKLOAD_ERROR and long.failure is not None
-    assert (long.failure.phase, long.failure.step) == (Phase.DATA, 1)
-    assert f"no texts of {Form.LONG.shares[0]:g} of the length" in long.failure.message
+    assert (long.failure.phase, long.failure.step) == (Phase.DATA, 9)
+    assert f"no texts of {Form.LONG.mixture[0]:g} of the length" in long.failure.message
     assert "in shorten" in long.failure.traceback and "varying.py" in long.failure.traceback
 
 
@@ -87,22 +84,3 @@ def test_memory_that_varies_with_the_length_is_no_leak_and_a_leak_is_still_seen(
     seen = probe(kind, Form.LONG)
     assert seen.outcome is outcome, seen.failure
     assert (seen.failure.cause if seen.failure else None) == (Cause.GROWTH if kind == "leak" else None)
-
-
-LEAKS = {
-    "what follows the length": (100, 0, 0, Outcome.FITS),
-    "the same each step": (0, 20, 0, Outcome.UNSAFE),
-    "by the length": (0, 0, 40, Outcome.UNSAFE),
-}
-
-
-@pytest.mark.parametrize("name", LEAKS)
-def test_growth_is_told_from_what_follows_the_length(name: str) -> None:
-    """MiB held after a step on CUDA, where tensors are counted: for its own length, and left by it and all before it."""
-    own, left, left_by_length, outcome = LEAKS[name]
-    shares = Form.LONG.shares
-    leaked = accumulate(left + left_by_length * share for share in shares)
-    held = tuple(int((1000 + own * share + more) * MIB) for share, more in zip(shares, leaked, strict=True))
-    seen = Measurement(steps_asked=8, steps_executed=8, allocated_after_step=held, peak_allocated_bytes=2 * GIB)
-    found = judge(seen, batch_size=4, form=Form.LONG, budget_bytes=GIB, device="cuda")
-    assert (found[1].cause if found else None) == (None if outcome is Outcome.FITS else Cause.GROWTH)

@@ -155,9 +155,43 @@ def test_a_bracket_that_two_probes_did_not_halve_is_halved_whatever_the_model_sa
     history = [RECORDED, fails(101, LONG, Reason.PREDICTED), fails(100, LONG, Reason.CORRECT)]
     assert told(history, exact(98)) == (98, LONG, Reason.CORRECT)
     history.append(fails(99, LONG, Reason.CORRECT))
-    assert told(history, exact(98)) == (65, LONG, Reason.BISECT)
-    history.append(fits(65, LONG, Reason.BISECT))
-    assert told(history, exact(90)) == (90, LONG, Reason.CORRECT)
+    assert told(history, exact(98)) == (90, LONG, Reason.CORRECT), "three times as far below, once"
+    history.append(fails(90, LONG, Reason.CORRECT))
+    assert told(history, exact(89)) == (60, LONG, Reason.BISECT)
+    history.append(fits(60, LONG, Reason.BISECT))
+    assert told(history, exact(80)) == (80, LONG, Reason.CORRECT)
+
+
+@pytest.mark.parametrize(
+    ("failed", "expected"),
+    [
+        ((900, 899, 898), (889, Reason.CORRECT)),
+        ((101, 80, 62), (61, Reason.CORRECT)),
+        ((101, 90, 80), (55, Reason.BISECT)),
+        ((40, 38, 37), (34, Reason.BISECT)),
+    ],
+)
+def test_only_proposals_close_to_each_other_are_followed_by_one_well_below(
+    failed: tuple[int, int, int], expected: tuple[int, Reason]
+) -> None:
+    """In the lower half there is nothing it would spare."""
+    reasons = (Reason.PREDICTED, Reason.CORRECT, Reason.CORRECT)
+    history = [RECORDED, *(fails(size, LONG, reason) for size, reason in zip(failed, reasons, strict=True))]
+    size, _, reason = told(history, exact(failed[-1] - 1))
+    assert (size, reason) == expected
+
+
+def test_once_a_failure_corrected_the_model_the_gap_is_halved_instead_of_crept_up() -> None:
+    history = [RECORDED, fails(101, LONG, Reason.PREDICTED), fits(90, LONG, Reason.CORRECT)]
+    assert told(history, exact(90)) == (95, LONG, Reason.BISECT)
+    assert told(history, exact(97)) == (97, LONG, Reason.CORRECT), "a model that has an opinion is heard"
+    foretold = [RECORDED, fails(200), fits(90, LONG, Reason.PREDICTED)]
+    assert told(foretold, exact(90)) == (91, LONG, Reason.REFUTE), "nothing corrected what was foretold"
+
+
+def test_a_hull_is_believed_after_corrections_too() -> None:
+    history = [fits(32), fails(101, reason=Reason.PREDICTED), fits(90, reason=Reason.CORRECT)]
+    assert told(history, rough(90)) == (91, SHORT, Reason.REFUTE)
 
 
 def doubtful(size: int, hoped: int) -> Guess:

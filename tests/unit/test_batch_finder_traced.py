@@ -179,16 +179,16 @@ def test_c15_even_sizes_only_are_recorded_again_at_even_ones() -> None:
         (3, Reason.TRACE),
         (1, Reason.LEGAL_SIZE),
         (2, Reason.LEGAL_SIZE),
-        (6, Reason.TRACE),
+        (10, Reason.TRACE),
         (36, Reason.PREDICTED),
         (38, Reason.REFUTE),
     ]
-    assert sizes_recorded(history) == [[2], [4, 6]]
+    assert sizes_recorded(history) == [[2], [4, 6, 10]]
 
 
 @pytest.mark.parametrize(
     ("multiple", "limit", "refuted_at", "probes", "recorded"),
-    [(2, 50, 52, 6, [[2], [4, 6, 14]]), (3, 48, 51, 9, [[6, 9]]), (8, 48, 56, 8, [[16, 24]])],
+    [(2, 50, 52, 6, [[2], [4, 6, 14]]), (3, 48, 51, 9, [[6, 9, 15]]), (8, 48, 56, 8, [[16, 24]])],
 )
 def test_c15_only_multiples_are_legal_below_a_limit_of_50(
     multiple: int, limit: int, refuted_at: int, probes: int, recorded: list[list[int]]
@@ -214,7 +214,16 @@ def test_a_minimum_above_what_is_recorded_leaves_the_search_to_the_hull() -> Non
     answer, history = found(device)
     assert (answer.max_batch, answer.refuted_at, answer.step) == (50, 51, 1)
     assert (answer.prediction, sizes_recorded(history)) == (None, [])
-    assert len(history) <= 10
+    assert len(history) <= 9
+
+
+@pytest.mark.parametrize(("size", "probes"), [(2, 11), (3, 14)])
+def test_a_recording_that_met_a_rejected_size_is_not_repeated_at_the_same_sizes(size: int, probes: int) -> None:
+    device = PlantedDevice(workload=NET, limit_bytes=740 * MIB, rejects=lambda asked: asked == size)
+    answer, history = found(device)
+    assert (answer.max_batch, answer.refuted_at, answer.step) == (50, 51, 1)
+    assert sum(probe.reason is Reason.TRACE for probe in history) == 1
+    assert len(history) <= probes
 
 
 # A recording that cannot be used
@@ -224,10 +233,10 @@ def test_a_recording_that_cannot_be_aligned_leaves_the_search_to_the_hull() -> N
     device = PlantedDevice(workload=each_sample_alone(192 * KIB), limit_bytes=740 * MIB)
     answer, history = found(device)
     assert device.limits(80) == [answer.max_batch]
-    assert sizes_recorded(history) == [[2, 3, 13]]
+    assert sizes_recorded(history) == [[2, 3, 17]]
     trace = history[0].trace
     assert trace is not None
-    assert "at most 79% were found again" in str(forecast(trace, "", device.cap_bytes))
+    assert "at most 73% were found again" in str(forecast(trace, "", device.cap_bytes))
     assert answer.prediction is None
     assert len(history) <= 8
 

@@ -62,12 +62,22 @@ def test_a_share_that_is_a_multiple_of_an_earlier_size_gives_way_to_one_below() 
 
 def test_what_no_batch_changes_is_left_out_of_the_proportion() -> None:
     curve = line(10 * GIB, 300 * MIB)
-    assert climb(curve, held=10 * GIB) == [2, 3, 7], "a third of the cap is 10 samples above what is held"
-    assert climb(curve, held=0) == [2, 3]
+    assert limit(curve, 40 * GIB) == 102
+    assert climb(curve, held=10 * GIB) == [2, 3, 31]
+    assert climb(curve, held=0) == [2, 3], "whatever is not known to be held might grow with the batch"
 
 
-def test_where_more_than_the_share_is_held_two_sizes_have_to_do() -> None:
-    assert climb(line(15 * GIB, 300 * MIB), held=15 * GIB) == [2, 3]
+@pytest.mark.parametrize(("held", "sizes"), [(15, [2, 3, 25]), (30, [2, 3, 11]), (36, [2, 3])])
+def test_the_share_is_of_what_is_left_beside_what_is_held(held: int, sizes: list[int]) -> None:
+    curve = line(held * GIB, 300 * MIB)
+    assert climb(curve, held=held * GIB) == sizes
+    assert curve(sizes[-1]) <= (held + SHARE_OF_LIMIT * (40 - held)) * GIB
+
+
+def test_c06_what_grows_faster_than_the_batch_is_recorded_below_its_limit_where_small_sizes_show_it() -> None:
+    curves: list[Curve] = [lambda size: (100 + size) * MIB + size**2 * MIB // 16, lambda size: size**2 * MIB]
+    assert [limit(curve, 40 * GIB) for curve in curves] == [800, 202]
+    assert [curve(climb(curve)[-1]) <= 40 * GIB for curve in curves] == [True, False]
 
 
 def test_small_sizes_below_a_constant_peak_are_followed_by_a_size_that_tells_more() -> None:
@@ -141,5 +151,5 @@ def test_every_size_is_sure_to_fit_if_memory_is_a_maximum_of_lines(
     assert all(before < after for before, after in pairwise(sizes))
     # The very first size has nothing to go by; the second may take all there is.
     assert all(curve(size) <= cap for size in sizes[1:])
-    assert all(curve(size) <= SHARE_OF_LIMIT * cap for size in sizes[2:])
+    assert all(curve(size) - held <= SHARE_OF_LIMIT * (cap - held) for size in sizes[2:])
     assert gcd(*(size // unit for size in sizes)) == 1 or len(sizes) < 2
