@@ -13,8 +13,9 @@ from autotune.errors import EnvironmentTrouble
 from autotune.model import Machine, Phase, WorkloadInfo
 from autotune.probe import nvml
 from autotune.probe.host import own_data_bytes
-from autotune.probe.measure import Recorder, trainable
+from autotune.probe.measure import trainable
 from autotune.probe.order import Order
+from autotune.probe.recorder import Recorder
 from autotune.workload.batch import describe as describe_batch
 from autotune.workload.fingerprint import fingerprint
 from autotune.workload.task import Workload

@@ -42,6 +42,8 @@ from autotune.workload.source import INSIDE_VARIABLE
 
 _SLACK_S = 15.0
 """Beyond deadline and graces before the guardian itself counts as hung."""
+_LOOK_UP_S = 1.0
+"""How long the tool waits without looking up."""
 _STOP_S = 10.0
 """For the guardian to kill and reap everything."""
 _FIRST_S = 10.0
@@ -344,8 +346,12 @@ class Launcher:
         with selectors.DefaultSelector() as waiting:  # select() itself fails above descriptor 1023
             waiting.register(self._report, selectors.EVENT_READ)
             while b"\n" not in self._reports:
-                if not waiting.select(max(0.0, deadline - time.monotonic())):
-                    raise self._guardian_trouble("does not answer")
+                left_s = deadline - time.monotonic()
+                # A signal just before the call does not interrupt it, and its handler runs when it returns.
+                if not waiting.select(max(0.0, min(left_s, _LOOK_UP_S))):
+                    if left_s <= 0:
+                        raise self._guardian_trouble("does not answer")
+                    continue
                 data = os.read(self._report, 1 << 16)
                 if not data:
                     raise self._guardian_trouble("died")

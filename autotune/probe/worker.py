@@ -21,9 +21,10 @@ from autotune.memory.encoding import encode
 from autotune.model import Phase
 from autotune.probe import linux
 from autotune.probe.describe import describe
-from autotune.probe.measure import Recorder, run_probe
+from autotune.probe.measure import run_probe
 from autotune.probe.meter import make_meter
 from autotune.probe.order import Op, Order
+from autotune.probe.recorder import Recorder
 from autotune.probe.wire import Channel
 from autotune.workload.load import load as load_workload
 from autotune.workload.task import Workload

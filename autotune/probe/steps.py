@@ -1,0 +1,189 @@
+"""The training loop of a probe: what it does in a step, and how it counts the steps that really happened.
+
+A step is what a training loop does: a fresh batch while the former is still alive, gradients cleared, forward,
+backward, optimizer.
+"""
+
+import os
+from collections.abc import Iterable
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+
+from autotune.apply import Applied
+from autotune.model import Form, Phase
+from autotune.probe.recorder import Recorder
+from autotune.workload.batch import batch_bytes, observed_batch, tensors, to_device
+from autotune.workload.task import Workload
+
+SETTLE_STEPS = 6
+"""A short probe goes on to this many steps while allocator retries have not settled; the long form has its second half
+to show it."""
+SCALER_STEPS = 30
+"""... and to this many while the gradient scaler still skips: it halves from 65536 = 2**16 once a step."""
+
+
+class Steps:
+    """The training loop of one probe."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        applied: Applied,
+        recorder: Recorder,
+        batch_size: int,
+    ) -> None:
+        self._workload = workload
+        self._model = model
+        self._optimizer = optimizer
+        self._applied = applied
+        self.recorder = recorder
+        self._batch_size = batch_size
+        self._batch: object = None
+        self._batch_on_device = 0
+        self._reference: tuple[object, int] | None = None
+        self._loss: torch.Tensor | None = None
+        self.paused = False
+        """Whether evaluation and checkpoint are behind us."""
+        self._calls = 0
+        self._calls_in_first: int | None = None
+        self._taken = 0
+        members = set(model.modules())
+        self._hooks = (
+            register_module_forward_hook(lambda module, args, output: self._count(module in members)),
+            optimizer.register_step_post_hook(lambda *_: self._took()),
+        )
+
+    def close(self) -> None:
+        """Let go of everything but the model."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _count(self, ours: bool) -> None:
+        self._calls += ours
+
+    def _took(self) -> None:
+        self._taken += 1
+
+    def run(self, number: int, share: float = 1.0) -> None:
+        """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead.
+
+        ``share``: of the full length, in all samples of the step.
+        """
+        recorder, applied = self.recorder, self._applied
+        calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
+        total = None
+        for micro in range(applied.settings.accumulate):
+            self.next_batch(number, share)
+            recorder.meter.tick()
+            if micro == 0:
+                self._optimizer.zero_grad(set_to_none=True)
+            with recorder.during(Phase.FORWARD, number), applied.autocast():
+                self._loss = self._workload.loss(self._model, self._batch)
+            with recorder.during(Phase.BACKWARD, number):
+                applied.backward(self._loss)
+            recorder.meter.tick()
+            total = self._loss.detach() if total is None else total + self._loss.detach()
+        if number == 1:
+            grads = [p.grad for p in self._model.parameters() if p.grad is not None]
+            recorder.composition["gradients_bytes"] = storage_bytes(grads)
+        recorder.meter.tick()
+        with recorder.during(Phase.OPTIMIZER, number):
+            took = applied.step(self._optimizer) and self._taken > taken
+        recorder.meter.tick()
+        assert total is not None
+        loss = total / applied.settings.accumulate
+        self._count_step(took, forward_calls=self._calls - calls, loss=loss, timed=share == 1)
+        del total, loss
+        recorder.retries.append(recorder.meter.retries() - retries)
+        if took:
+            recorder.allocated_after.append(recorder.meter.allocated() - self._batch_on_device)
+            state = [t for s in self._optimizer.state.values() for t in tensors(s)]
+            recorder.composition["optimizer_bytes"] = storage_bytes(state)
+        if number == 1:
+            recorder.read_device()
+
+    def next_batch(self, number: int | None, share: float = 1.0) -> None:
+        """Make a batch and move it to the device; the former one is let go only when the new one is there."""
+        with self.recorder.during(Phase.DATA, number):
+            if share < 1:
+                batch = self._workload.make_shorter_batch(self._batch_size, share)
+            else:
+                batch = self._workload.make_batch(self._batch_size)
+            self.recorder.facts["observed_batch"] = self._observed(batch, whole=share == 1)
+            self.recorder.composition["batch_bytes"] = batch_bytes(batch)
+            self._batch = to_device(batch, self._applied.device)
+            self._batch_on_device = storage_bytes(tensors(self._batch))
+
+    def _observed(self, batch: object, *, whole: bool) -> int | None:
+        """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size.
+
+        A shortened batch is not compared: the other one's samples are longer.
+        """
+        asked = self._batch_size
+        seen = observed_batch(batch, asked)
+        if not whole or seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
+            return seen
+        if self._reference is None:
+            size = asked // 2 or 2
+            # on the meta device: only its shapes are of interest, not another batch's memory
+            self._reference = to_device(self._workload.make_batch(size), torch.device("meta")), size
+        return observed_batch(batch, asked, self._reference)
+
+    def _count_step(self, took: bool, *, forward_calls: int, loss: torch.Tensor, timed: bool) -> None:
+        """Count a step as executed only if model, gradients and optimizer all took part.
+
+        A workload that never calls a module (it uses parameters directly) is recognised in its first step.
+        """
+        if self._calls_in_first is None:
+            self._calls_in_first = forward_calls
+        went_forward = forward_calls > 0 or self._calls_in_first == 0
+        has_gradients = any(p.grad is not None for p in self._model.parameters())
+        real = took and went_forward and has_gradients
+        self.recorder.timed.append(real and timed)
+        if not took:
+            self.recorder.skipped += 1
+        elif real:
+            if self.recorder.losses is None:
+                self.recorder.losses = torch.zeros(SCALER_STEPS + len(Form.LONG.mixture), device=loss.device)
+            self.recorder.losses[self.recorder.executed] = loss
+            self.recorder.executed += 1
+
+    def enough(self, asked: int, number: int) -> bool:
+        """Whether the probe may end after step ``number``."""
+        recorder = self.recorder
+        if number < asked:
+            return False
+        if recorder.skipped and recorder.executed < asked:
+            return number >= SCALER_STEPS
+        unsettled = any(recorder.retries[-Form.SHORT.steady_steps :])
+        return not unsettled or number >= max(asked, SETTLE_STEPS)
+
+    def pause(self) -> None:
+        """What real training does between steps: evaluation and a checkpoint, once optimizer state is resident."""
+        self.paused = True
+        self.evaluate()
+        with self.recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
+            torch.save({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}, nowhere)
+
+    def evaluate(self) -> None:
+        """The workload's evaluation on a fresh batch of the same size, if it has one."""
+        if not self._workload.evaluates:
+            return
+        self.next_batch(None)
+        with self.recorder.during(Phase.EVALUATE), self._applied.autocast():
+            self._model.eval()
+            self._workload.evaluate(self._model, self._batch)
+        self._model.train()
+        self.recorder.facts["evaluated"] = True
+
+
+def storage_bytes(values: Iterable[torch.Tensor]) -> int:
+    """Bytes behind tensors, views and tied ones counted once."""
+    storages = {}
+    for value in values:
+        storage = value.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
