@@ -5,10 +5,31 @@ Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), ins
 
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
 from autotune.model.machine import Budget, Machine, digest
-from autotune.model.probe import Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
-from autotune.model.search import Answer, Plan, Prediction, SearchRecord, SearchResult, SearchState, Stop
-from autotune.model.settings import ALLOCATOR_VARIABLES, Precision, Settings
+from autotune.model.probe import Comparison, Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
+from autotune.model.search import (
+    Answer,
+    Choice,
+    Loading,
+    Objective,
+    Plan,
+    Prediction,
+    SearchRecord,
+    SearchResult,
+    SearchState,
+    Stop,
+)
+from autotune.model.settings import (
+    ALLOCATOR_VARIABLES,
+    Attention,
+    Checkpointing,
+    Compile,
+    MemoryFormat,
+    OptimizerKind,
+    Precision,
+    Settings,
+)
 from autotune.model.trace import Mark, PassPeaks, Trace
+from autotune.model.traits import Traits
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
 from autotune.model.workload import Recognised, Source, WorkloadInfo
 
@@ -16,16 +37,25 @@ __all__ = [
     "ALLOCATOR_VARIABLES",
     "AllocationGroup",
     "Answer",
+    "Attention",
     "Budget",
     "Cause",
+    "Checkpointing",
+    "Choice",
+    "Comparison",
+    "Compile",
     "Composition",
     "Explanation",
     "Failure",
     "Foretold",
     "Form",
+    "Loading",
     "Machine",
     "Mark",
     "Measurement",
+    "MemoryFormat",
+    "Objective",
+    "OptimizerKind",
     "Outcome",
     "PassPeaks",
     "Phase",
@@ -45,6 +75,7 @@ __all__ = [
     "Source",
     "Stop",
     "Trace",
+    "Traits",
     "Use",
     "UsedMemory",
     "WorkloadInfo",

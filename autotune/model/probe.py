@@ -22,6 +22,8 @@ class Question:
     the budget; ``batch_size`` is then the first of them. None = an ordinary probe."""
     trace_largest: int = 0
     """No recorded size is above this."""
+    reference: Settings | None = None
+    """For ``Form.COMPARE``: what ``settings`` are compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,29 @@ class Composition:
     gradients_bytes: int | None = None
     optimizer_bytes: int | None = None
     batch_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Candidate against reference on the same seeded steps, from the same weights; dropout off."""
+
+    lost: tuple[str, ...] = ()
+    """Parameters that get a gradient only under the reference."""
+    gained: tuple[str, ...] = ()
+    """Parameters that get a gradient only under the candidate."""
+    cosine: float | None = None
+    """Between the two gradients of the first step, over all parameters; None where one is zero or not finite."""
+    norm_ratio: float | None = None
+    """Norm of the candidate's gradient by that of the reference, first step that was not skipped."""
+    loss_difference: float | None = None
+    """|candidate - reference| / |reference| of the first loss."""
+    buffers: tuple[str, ...] = ()
+    """Buffers that differ after the first step by more than the precision explains."""
+    losses: tuple[float | None, ...] = ()
+    """Of the candidate; None = not finite."""
+    reference_losses: tuple[float | None, ...] = ()
+    skipped: int = 0
+    """Steps the candidate's gradient scaler refused before it settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +109,14 @@ class Measurement:
     """Wall time of all steps, evaluation and checkpoint, batches included."""
     worker_seconds: float | None = None
     """From the start of the probe process to its answer."""
+    first_step_seconds: float | None = None
+    """Of the first step, in which compiling and choosing of kernels happen."""
+    recompiles: int | None = None
+    """Graphs that ``torch.compile`` made after the first step; None where nothing is compiled."""
+    graph_breaks: int | None = None
+    """Places where ``torch.compile`` could not go on; None where nothing is compiled."""
+    comparison: Comparison | None = None
+    """Of ``Form.COMPARE``."""
 
     @property
     def median_step_seconds(self) -> float | None:

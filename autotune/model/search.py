@@ -11,6 +11,25 @@ from autotune.model.words import Form
 from autotune.model.workload import Source, WorkloadInfo
 
 
+class Objective(StrEnum):
+    """What settings are chosen for."""
+
+    THROUGHPUT = "throughput"
+    """Samples per second at a safe batch."""
+    BATCH = "batch"
+    """The largest safe batch."""
+    MEMORY = "memory"
+    """The least memory at the wanted batch (``max_batch``, or the baseline's own)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Values one knob may take in a search, as ``autotune.knobs`` writes them."""
+
+    knob: str
+    values: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything a search was asked for."""
@@ -32,6 +51,15 @@ class Plan:
     seed: int = 0
     recommend: bool = True
     """Also certify the smallest batch within 2 % of the best throughput."""
+    space: tuple[Choice, ...] = ()
+    """Settings that may be changed; empty = only the batch is searched."""
+    objective: Objective = Objective.THROUGHPUT
+    effective_batch: int | None = None
+    """Samples an optimizer step is to see on all devices together, exactly; None = as ``settings.accumulate`` makes it."""
+    world: int = 1
+    """Devices that train together, each with batches of its own."""
+    trials: int = 12
+    """How many settings the sampler may propose at most, beside those that are known to pay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +73,24 @@ class Prediction:
     allocated_bytes: int
     """Peak it expected at the size that is the answer."""
     reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How fast batches come from the data set, against how fast they are trained on."""
+
+    workers: int
+    """Processes of the data loader."""
+    pin_memory: bool
+    samples_per_second: float
+    """Loaded with so many workers, as fast as they come."""
+    training_samples_per_second: float
+    """Trained on at the recommended batch."""
+
+    @property
+    def data_bound(self) -> bool:
+        """Whether training would wait for data."""
+        return self.samples_per_second < self.training_samples_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +111,10 @@ class Answer:
     """Sizes below the answer that failed although larger ones ran."""
     settings: Settings | None = None
     """What it holds for; None = the plan's, as in ledgers of older versions."""
+    loading: Loading | None = None
+    """None where there is no data set, or loading was not measured."""
+    complete: bool = True
+    """False: time ran out, and this is the best that was certified by then."""
     prediction: Prediction | None = None
     """None where the allocator's history was not recorded or could not be used."""
 

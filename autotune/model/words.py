@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     """The process died, lost its device context, or failed in a way that may or may not be memory."""
     WORKLOAD_ERROR = "workload_error"
     UNSUPPORTED = "unsupported"
+    CHANGES_TRAINING = "changes_training"
+    """Ran, and trained something else than the reference does: never recommended, however fast."""
     UNRELIABLE = "unreliable"
     """Other processes on the device changed so much meanwhile that the probe proves nothing."""
 
@@ -76,6 +78,13 @@ class Cause(StrEnum):
     USER_BUG = "user_bug"
     """An exception of the user's code that cannot depend on the batch size (name, import, syntax, type)."""
     NOT_SUPPORTED = "not_supported"
+    GRADIENTS_LOST = "gradients_lost"
+    """Parameters that the reference trains get no gradient, or the other way round."""
+    GRADIENTS_DIFFER = "gradients_differ"
+    """Direction or size of the gradient is further from the reference than the precision explains."""
+    LOSS_DIFFERS = "loss_differs"
+    BUFFERS_DIFFER = "buffers_differ"
+    """Buffers such as running statistics end up elsewhere."""
     ENVIRONMENT = "environment"
     """Driver, device or installation trouble."""
     OTHERS = "others"
@@ -83,10 +92,16 @@ class Cause(StrEnum):
 
 
 class Form(StrEnum):
-    """How long a probe is. Only the long form certifies."""
+    """What a probe does. Only the long form certifies."""
 
     SHORT = "short"
     LONG = "long"
+    TIMED = "timed"
+    """Enough steps to compare their times with those of other settings."""
+    COMPARE = "compare"
+    """Trains a few seeded steps on a small batch under reference and candidate settings, and compares the two."""
+    LOADING = "loading"
+    """Takes batches from the data loader and trains nothing; its step times are those of loading."""
 
     @property
     def steps(self) -> int:
@@ -94,8 +109,16 @@ class Form(StrEnum):
 
         Short: step 1 makes the optimizer's state, step 2 is the first with it resident, step 3 shows that it stays.
         Long: four steps, evaluation and checkpoint, four steps.
+        Timed: two to warm up and eight that count.
+        Compare: three under each settings.
+        Loading: batches taken.
         """
-        return {Form.SHORT: 3, Form.LONG: 8}[self]
+        return {Form.SHORT: 3, Form.LONG: 8, Form.TIMED: 10, Form.COMPARE: 3, Form.LOADING: 8}[self]
+
+    @property
+    def warm_up(self) -> int:
+        """First steps whose times are left out."""
+        return 2 if self is Form.TIMED else 1
 
     @property
     def steady_steps(self) -> int:
@@ -104,19 +127,21 @@ class Form(StrEnum):
         On an H200 under 40 GiB ResNet-50 retries 3, 2, 0, 0, … times a step at batch 480 and 4, 3, 3, 4, 3, 1, 0, 0 at
         485, where it is 4 % slower: half of the long form must be clean.
         """
-        return {Form.SHORT: 2, Form.LONG: 4}[self]
+        return {Form.LONG: 4, Form.TIMED: 4}.get(self, 2)
 
     @property
-    def mixture(self) -> tuple[float, ...]:
-        """Shares of the full length that more steps train on, after those above, where the workload's lengths vary.
+    def mixtures(self) -> tuple[tuple[float, ...], ...]:
+        """Shares of the full length that steps before those above train on, where the workload's lengths vary. Each
+        sequence begins with nothing cached, as a training of its own would.
 
-        Full length in every step is not the worst case: on an H200 under 40 GiB GPT-2 does eight such steps at batch 27
-        and dies in the tenth of a training whose texts differ in length, with 5.2 GiB reserved that no request fits
-        into. How native segments fragment is chance. This order was taken from 70 random ones because it runs out early
-        for GPT-2 and BERT alike: after the steps above at 26 and 168, where replayed trainings of 200 random steps (three
-        each) do from 26 to 28 and from about 167 to 188. Others are stricter for one of the two.
+        Full length in every step is not the worst case: on an H200 under 40 GiB GPT-2 does eight such steps at batch 27,
+        and dies at 25 in the tenth step of a training whose texts differ in length, with 4.9 GiB reserved that no request
+        fits into. How native segments fragment is chance: replayed trainings of 200 random steps, ten each, survive at
+        24 to 27, those of BERT at 167 to 194, those of GPT-2 with checkpointing at 53 to 58. The first sequence is the
+        shortest of about 1300 random ones that ends GPT-2 at 25 and GPT-2 with checkpointing at 50, the second the
+        shortest of as many that ends BERT at 164. Expandable segments hardly fragment.
         """
-        return {Form.SHORT: (), Form.LONG: (0.72, 0.52, 0.65, 0.3, 1.0, 0.4, 0.75, 0.56, 0.48, 1.0)}[self]
+        return ((0.36, 0.81, 1.0), (0.74, 0.28, 0.71, 1.0, 0.47, 0.95, 1.0)) if self is Form.LONG else ()
 
 
 class Reason(StrEnum):
@@ -146,6 +171,20 @@ class Reason(StrEnum):
     """Showing that the next size is too large."""
     ALLOCATOR = "allocator"
     """Trying the next size under another configuration of the allocator."""
+    BASELINE = "baseline"
+    """The user's own settings, to compare others with."""
+    KNOWN = "known"
+    """Settings that are known to pay on such devices."""
+    CHANGE = "change"
+    """The best settings so far with one knob changed."""
+    SAMPLED = "sampled"
+    """Settings proposed by the sampler."""
+    LARGER = "larger"
+    """Promising settings at a larger batch, which they leave room for."""
+    COMPARE = "compare"
+    """Showing that settings train the same as the reference."""
+    LOADING = "loading"
+    """Measuring how fast batches can be loaded."""
     CORRECT = "correct"
     """The model's prediction, corrected by what a probe measured."""
 

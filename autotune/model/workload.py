@@ -1,6 +1,8 @@
 """What the user trains, and where it comes from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from autotune.model.traits import Traits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class WorkloadInfo:
     """How much of it is for what PyTorch imports at the first optimizer step, which others import only then."""
     varies: bool = False
     """Whether batches differ in the length of their samples; the long form then trains on shorter ones as well."""
+    traits: Traits = field(default_factory=Traits)
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
 

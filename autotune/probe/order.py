@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from autotune.model import Form, Precision, Settings, Source
+from autotune.model import Form, Settings, Source
 
 
 class Op(StrEnum):
@@ -41,6 +41,8 @@ class Order:
     """Record the allocator while training at growing multiples of this size, ``batch_size`` first; None = do not."""
     trace_largest: int = 0
     """No recorded size is above this."""
+    reference: Settings | None = None
+    """For ``Form.COMPARE``: what ``settings`` are compared with."""
     trace_path: str = ""
     """File the trace is written to."""
     prebuild_s: float | None = None
@@ -56,13 +58,14 @@ class Order:
     def read(cls, path: str) -> Self:
         """Read what ``write`` wrote."""
         fields = json.loads(Path(path).read_text())
-        source, settings = fields.pop("source"), fields.pop("settings")
+        source, settings, reference = fields.pop("source"), fields.pop("settings"), fields.pop("reference")
         lists = {name: tuple(value) for name, value in source.items() if isinstance(value, list)}
         return cls(
             op=Op(fields.pop("op")),
             form=Form(fields.pop("form")),
             source=Source(**{**source, **lists}),
-            settings=Settings(**{**settings, "precision": Precision(settings["precision"])}),
+            settings=Settings.from_fields(settings),
+            reference=None if reference is None else Settings.from_fields(reference),
             **fields,
         )
 

@@ -1,0 +1,42 @@
+"""What of a workload and its device decides which settings make sense. Facts, no judgement."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """Found out once without a training step. Empty texts mean: nothing stands against it."""
+
+    blocks: str = ""
+    """Class of the repeated blocks that activation checkpointing would wrap; empty = the model has none."""
+    num_blocks: int = 0
+    own_checkpointing: str = ""
+    """Library whose switch for activation checkpointing the model has: ``transformers``, ``timm``; empty = none."""
+    convolutions: bool = False
+    """Has two-dimensional convolutions."""
+    attention: bool = False
+    """Calls ``scaled_dot_product_attention``, as far as its code tells."""
+    batch_norm: bool = False
+    """Normalises over the batch, so that accumulation is not the same as a larger batch."""
+    batch_norm_in_blocks: bool = False
+    dropout: bool = False
+    lower_parameters: bool = False
+    """Has trainable parameters in fp16 or bf16."""
+    frozen: bool = False
+    """Has parameters that are not trained."""
+    optimizer_kinds: tuple[str, ...] = ()
+    """Implementations that the optimizer's class offers on this device: ``for-loop``, ``foreach``, ``fused``."""
+    data_set: bool = False
+    """Batches come from a data set, so that loading can be measured."""
+    varies: bool = False
+    """Batches differ in the length of their samples."""
+    tf32_trouble: str = ""
+    """Why the device has no tf32."""
+    bf16_trouble: str = ""
+    fp16_trouble: str = ""
+    compile_trouble: str = ""
+    """Why ``torch.compile`` cannot work here: no compiler, no Triton, an old device."""
+    attention_backends: tuple[str, ...] = ()
+    """Backends of ``scaled_dot_product_attention`` that this build and device have."""
+    cpu_cores: int = 1
+    """Cores this process may use, for data loader workers."""
