@@ -1,0 +1,194 @@
+"""One set of settings applied to one device: the object that a training loop talks to."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from autotune.apply import attention, checkpointing, compiling, formats, optimizers, precision, refusals
+from autotune.errors import UsageError
+from autotune.model import Settings
+
+BatchT = TypeVar("BatchT")
+ModelT = TypeVar("ModelT", bound=nn.Module)
+OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
+
+
+class Applied:
+    """Settings, applied. In a training loop, in this order::
+
+        applied = Applied(settings, device)
+        model = applied.prepare(model)
+        optimizer = applied.optimizer(torch.optim.AdamW, model.parameters(), lr=3e-4)
+        for micro_batches in ...:  # settings.accumulate of them
+            applied.zero_grad(optimizer)
+            for batch in micro_batches:
+                with applied.autocast():
+                    loss = ...
+                applied.backward(loss)
+            applied.step(optimizer)
+
+    ``train_step`` is the inside of the loop. Default settings change nothing.
+    """
+
+    def __init__(self, settings: Settings, device: torch.device) -> None:
+        """Sets what holds for the whole process: tf32 and cuDNN's benchmark."""
+        self.settings = settings
+        self.device = device
+        self.scaler = precision.make_scaler(settings, device)
+        self._counts_before: tuple[int, int] | None = None
+        precision.set_tf32(settings.precision)
+        if settings.cudnn_benchmark:
+            torch.backends.cudnn.benchmark = True
+
+    def prepare(self, model: ModelT) -> ModelT:
+        """The same model, moved to the device and changed in place; its parameters and ``state_dict`` keep their names.
+
+        Call it once, before the optimizer is made and before the model is wrapped (``DistributedDataParallel``).
+
+        Raises:
+            Unsupported: settings do not apply to this model, or not together.
+            UsageError: the model was prepared before.
+        """
+        settings = self.settings
+        precision.check_parameters(model, settings.precision)
+        compiling.check(settings)
+        model.to(self.device)
+        formats.apply(model, settings.memory_format)
+        checkpointing.apply(model, settings)
+        if compiling.is_on(settings):
+            compiling.apply(model, settings)
+            self._counts_before = compiling.counts()
+        return model
+
+    def optimizer(self, cls: type[OptimizerT], params: Iterable[Any], **kwargs: Any) -> OptimizerT:
+        """An optimizer of this class in the implementation of the settings.
+
+        Args:
+            cls: such as ``torch.optim.AdamW``.
+            params: parameters or groups of them, as the class takes them.
+            kwargs: the class's other arguments.
+
+        Raises:
+            Unsupported: the class has no such implementation, or not for these parameters.
+        """
+        with refusals.optimizer_explained(self.settings):
+            return optimizers.make(cls, params, kwargs, self.settings.optimizer)
+
+    def reimplement(self, optimizer: OptimizerT) -> OptimizerT:
+        """The same optimizer in the implementation of the settings; itself, untouched, where they name none.
+
+        Call it before the first step. What else refers to the old one (a scheduler) goes on referring to it.
+
+        Raises:
+            Unsupported: it cannot be made anew with everything it was given, or has no such implementation.
+        """
+        with refusals.optimizer_explained(self.settings):
+            return optimizers.remake(optimizer, self.settings.optimizer)
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """The context in which the forward pass and the loss run.
+
+        Raises:
+            Unsupported: an operation inside refused what the settings make of its inputs.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(refusals.forward_explained(self.settings))
+            stack.enter_context(precision.autocast(self.settings.precision, self.device))
+            stack.enter_context(attention.backend(self.settings.attention))
+            yield
+
+    def zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clear the gradients, once before the micro-batches of a step."""
+        optimizer.zero_grad(set_to_none=self.settings.set_to_none)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Back-propagate one micro-batch; the loss is divided by the number of accumulated micro-batches."""
+        if self.settings.accumulate > 1:
+            loss = loss / self.settings.accumulate
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        # Blocks computed again must choose the attention they chose at first; the choice is the whole process's.
+        with attention.backend(self.settings.attention):
+            torch.autograd.backward(scaled)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Take the optimizer step; under fp16 the scaler may refuse it. Returns whether it was let through.
+
+        A refused step is told by the scale: it only ever falls when a gradient was not finite (GradScaler.update).
+        Counting calls of the optimizer would not do: fused ones are called and skip by themselves.
+
+        Raises:
+            Unsupported: the implementation of the settings does not take these parameters.
+        """
+        with refusals.optimizer_explained(self.settings):
+            if self.scaler is None:
+                optimizer.step()
+                return True
+            before = self.scaler.get_scale()
+            self.scaler.step(optimizer)
+        self.scaler.update()
+        return bool(self.scaler.get_scale() >= before)
+
+    def train_step(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Callable[[Any, BatchT], torch.Tensor],
+        batches: Iterable[BatchT],
+    ) -> torch.Tensor:
+        """One optimizer step over exactly ``settings.accumulate`` micro-batches.
+
+        Args:
+            model: prepared.
+            optimizer: of its parameters.
+            loss: ``loss(model, batch)``, a mean over the samples of the batch.
+            batches: the micro-batches, all of one size, on the device; taken one after the other.
+
+        Returns:
+            The mean of the losses, without a gradient.
+
+        Raises:
+            UsageError: there are more or fewer batches; no step was taken.
+        """
+        asked = self.settings.accumulate
+        total: torch.Tensor | None = None
+        taken = 0
+        self.zero_grad(optimizer)
+        for batch in batches:
+            taken += 1
+            if taken > asked:
+                break
+            with self.autocast():
+                value = loss(model, batch)
+            self.backward(value)
+            kept = self.keep(value)
+            total = kept if total is None else total + kept
+        if total is None or taken != asked:
+            given = f"more than {asked}" if taken > asked else str(taken)
+            raise UsageError(
+                f"a step of these settings takes {asked} micro-batches and was given {given}",
+                hint="give it itertools.islice(loader_iterator, settings.accumulate)",
+            )
+        self.step(optimizer)
+        return total / asked
+
+    def keep(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss without its gradient, safe to hold while the next micro-batch runs.
+
+        A CUDA graph writes the next result where the last one was, so a compiled model's loss must be copied.
+        """
+        detached = loss.detach()
+        return detached.clone() if compiling.is_on(self.settings) else detached
+
+    def compile_counts(self) -> tuple[int, int] | None:
+        """Graphs that ``torch.compile`` made since ``prepare``, and places where it could not go on.
+
+        None where nothing is compiled, or this PyTorch does not count.
+        """
+        now = compiling.counts() if self._counts_before is not None else None
+        if now is None or self._counts_before is None:
+            return None
+        return now[0] - self._counts_before[0], now[1] - self._counts_before[1]
