@@ -1,6 +1,6 @@
 """What training at any batch size would need of the allocator, foretold from a recording of a few small ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -53,14 +53,21 @@ class Forecast:
         self.program = learned
         self.cap_bytes = cap_bytes
         self._config = AllocatorConfig.parse(allocator)
-        steps = Form.LONG.steps + (len(Form.LONG.mixture) if varies else 0)
-        self.run = make_long(learned.events, learned.marks, steps, Form.LONG.steps // 2)
+        sequences = Form.LONG.mixtures if varies else ()
+        before = sum(len(shares) for shares in sequences)
+        full = Form.LONG.steps // 2 if varies else Form.LONG.steps  # replays take time, and the mixture decides
+        steps = before + full
+        self.run = make_long(learned.events, learned.marks, steps, before + full // 2)
         self._streams = tuple(learned.streams[i] for i in self.run.sources) if learned.streams else ()
         self._known: dict[tuple[int, int], Expected] = {}
         self._shares = _shares(self.run) if varies and self.run.steps == steps else ()
         """By allocation: of the full length, in the step that makes it."""
-        mixture = (mark.position for mark in self.run.marks if mark.step > Form.LONG.steps)
-        self._drop_at = next(mixture, None) if self._shares else None
+        firsts = {1 + sum(len(shares) for shares in sequences[:i]) for i in range(1, len(sequences) + 1)}
+        begins = {step: min(m.position for m in self.run.marks if m.step == step) for step in firsts if self._shares}
+        self._drop_at = frozenset(begins.values())
+        self._first_steady = steps - full // 2 + 1 if self.run.steps == steps else self.run.steps
+        """Where the recorded steps do not repeat, the last one of them has to do."""
+        self._brief: dict[tuple[int, int], bool] = {}
 
     def replay(self, batch_size: int, cap_bytes: int | None) -> Replayed:
         """The replay itself, for those who want to see more than its verdict."""
@@ -92,35 +99,36 @@ class Forecast:
         key = (batch_size, cap)
         if key not in self._known:
             seen = self.replay(batch_size, cap)
-            first_steady = Form.LONG.steps - Form.LONG.steady_steps + 1
-            steady = [step for step in seen.steps if first_steady <= step.step <= Form.LONG.steps]
-            if self.run.steps < Form.LONG.steps:  # the recorded steps do not repeat
-                steady = list(seen.steps[-1:])
             self._known[key] = Expected(
                 batch_size,
                 seen.allocated_bytes,
                 seen.reserved_bytes,
                 out_of_memory=seen.out_of_memory is not None,
-                thrashes=any(step.retries for step in steady),
+                thrashes=any(step.retries for step in seen.steps if step.step >= self._first_steady),
             )
         return self._known[key]
 
     def largest(self, step: int, bound: int, cap_bytes: int | None = None) -> int:
-        """The largest multiple of ``step`` up to ``bound`` expected to be safe; 0 if there is none."""
-        low, high = 0, bound // step + 1
-        if self.expect(step, cap_bytes).out_of_memory:
-            return 0
-        probe = max(1, self.program.skeleton_batch // step)
-        while low < probe < high and self.expect(probe * step, cap_bytes).safe:  # far bounds are not worth a replay
-            low, probe = probe, 2 * probe
-        high = min(high, max(probe, low + 1))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.expect(middle * step, cap_bytes).safe:
-                low = middle
-            else:
-                high = middle
-        return low * step
+        """The largest multiple of ``step`` up to ``bound`` expected to be safe; 0 if there is none.
+
+        The recorded steps alone are replayed in a fraction of the time, and a size that they do not run at is not safe.
+        """
+        cap = self.cap_bytes if cap_bytes is None else cap_bytes
+
+        def safe(n: int) -> bool:
+            return self._fits_briefly(n * step, cap) and self.expect(n * step, cap).safe
+
+        return step * _last(safe, max(1, self.program.skeleton_batch // step), bound // step)
+
+    def _fits_briefly(self, batch_size: int, cap_bytes: int) -> bool:
+        """Whether the recorded steps run at this size, all of them at full length."""
+        key = (batch_size, cap_bytes)
+        if key not in self._brief:
+            learned = self.program
+            sizes = learned.sizes_at(batch_size)
+            seen = replay(sizes, learned.events, learned.marks, self._config, cap_bytes, learned.streams)
+            self._brief[key] = seen.out_of_memory is None
+        return self._brief[key]
 
     def needed_bytes(self, batch_size: int) -> int:
         """The smallest cap, to within 1 MiB, under which this size is expected to be safe."""
@@ -135,13 +143,32 @@ class Forecast:
         return high
 
 
+def _last(holds: Callable[[int], bool], first: int, bound: int) -> int:
+    """The last number up to ``bound`` for which ``holds`` is true, looked for around ``first``; 0 if there is none."""
+    low, high = 0, bound + 1
+    while low < first < high and holds(first):  # far bounds are not worth a replay
+        low, first = first, 2 * first
+    return _bisect(holds, low, min(high, max(first, low + 1)))
+
+
+def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number that ``holds``, between one that does and one that does not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def _shares(run: LongRun) -> tuple[float, ...]:
-    """The share of each allocation: full in the steps of the long form proper, and then that of the mixture."""
+    """The share of each allocation: that of the mixture first, and then full in the steps of the long form proper."""
+    mixed = [share for sequence in Form.LONG.mixtures for share in sequence]
     shares = [1.0] * sum(event > 0 for event in run.events[: run.marks[0].position])
     ends = [*(mark.position for mark in run.marks[1:]), len(run.events)]
     for mark, end in zip(run.marks, ends, strict=True):
-        in_mixture = mark.step > Form.LONG.steps
-        share = Form.LONG.mixture[mark.step - Form.LONG.steps - 1] if in_mixture else 1.0
+        share = mixed[mark.step - 1] if 0 < mark.step <= len(mixed) else 1.0
         shares += [share] * sum(event > 0 for event in run.events[mark.position : end])
     return tuple(shares)
 

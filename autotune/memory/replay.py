@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from autotune.memory.allocator import Block, CachingAllocator, OutOfCap
@@ -73,7 +74,7 @@ def replay(
     config: AllocatorConfig,
     cap_bytes: int | None = None,
     streams: Sequence[int] = (),
-    drop_at: int | None = None,
+    drop_at: AbstractSet[int] = frozenset(),
 ) -> Replayed:
     """Run a history through the allocator.
 
@@ -81,7 +82,7 @@ def replay(
         sizes, events, marks, streams: as in ``Trace``, but ``sizes`` may be those of another batch size.
         config: the allocator's options.
         cap_bytes: what may be reserved; None = as much as is asked for.
-        drop_at: the step that begins with this event begins with nothing cached (``torch.cuda.empty_cache``).
+        drop_at: steps that begin with one of these events begin with nothing cached (``torch.cuda.empty_cache``).
     """
     allocator = CachingAllocator(config, cap_bytes, streams=max(streams, default=0) + 1)
     malloc, free = allocator.malloc, allocator.free
@@ -91,7 +92,7 @@ def replay(
     out_of_memory = None
     highest, peak_event = 0, -1
     for first, last, mark in _steps(marks, len(events)):
-        if first == drop_at:
+        if first in drop_at:
             allocator.release_cached()
         peak = allocator.allocated_bytes
         allocator.peak_reserved_bytes = allocator.reserved_bytes

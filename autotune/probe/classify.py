@@ -5,32 +5,25 @@ failures that are never memory, the exception's type, size limits, memory texts,
 the user's own error. Nothing unknown is ever read as "too big".
 """
 
-import errno
 import signal
-from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.model import Cause, Failure, Outcome, Phase
 from autotune.probe import figures
 from autotune.probe.carried import carried_signal, quoted, terminated, unwrap
 from autotune.probe.evidence import Evidence, Raised, class_names, short_name
-from autotune.probe.signatures import (
-    BUGS,
-    CARRIERS,
+from autotune.probe.recognise import MEMORY_OR_POISON, recognise
+from autotune.probe.rulings import (
+    COMPILER_RULING,
     CPU_MODEL_HINT,
     DEVICE_RULING,
     HOST_HINT,
-    LOST_CONTACT,
     MASKED_RULING,
-    NATIVE,
-    NEVER_MEMORY,
     RULINGS,
-    SIZE_OR_MEMORY,
     STATUS_RULING,
-    Kind,
     Ruling,
-    Signature,
 )
+from autotune.probe.signatures import BUGS, CARRIERS, LOST_CONTACT, NATIVE, Kind, Signature
 from autotune.units import format_bytes
 
 __all__ = ["Evidence", "Raised", "classify"]
@@ -56,11 +49,10 @@ def classify(evidence: Evidence) -> tuple[Outcome, Failure]:
 
 _SIZED = frozenset({Kind.DEVICE, Kind.RUNTIME_CALL, Kind.HOST})
 """Kinds whose text may name the allocation that failed."""
-_MEMORY_OR_POISON = frozenset({Kind.POISON, Kind.SHARED, Kind.HOST, Kind.LOADER_KILLED, Kind.DEVICE, Kind.RUNTIME_CALL})
 
 
 def _judge_exceptions(chain: tuple[Raised, ...], evidence: Evidence) -> tuple[Outcome, Failure]:
-    found = [(raised, signature) for raised in chain if (signature := _recognise(raised)) is not None]
+    found = [(raised, signature) for raised in chain if (signature := recognise(raised)) is not None]
     if not found:
         return _judge_unknown(chain, evidence)
     # Exhausted memory and a lost context explain what else was raised, wherever in the chain they stand, and the
@@ -71,34 +63,14 @@ def _judge_exceptions(chain: tuple[Raised, ...], evidence: Evidence) -> tuple[Ou
 
 def _memory_or_poison(chain: tuple[Raised, ...]) -> bool:
     """Tell whether an exhausted memory or a lost context is among these, the loss of loader workers left out."""
-    kinds = {signature.kind for raised in chain if (signature := _recognise(raised)) is not None}
-    return bool(kinds & (_MEMORY_OR_POISON - {Kind.LOADER_KILLED}))
+    kinds = {signature.kind for raised in chain if (signature := recognise(raised)) is not None}
+    return bool(kinds & (MEMORY_OR_POISON - {Kind.LOADER_KILLED}))
 
 
 def _weight(kind: Kind) -> int:
-    if kind in _MEMORY_OR_POISON:
+    if kind in MEMORY_OR_POISON:
         return 0
     return 2 if kind is Kind.KERNEL_RESOURCES else 1
-
-
-def _recognise(raised: Raised) -> Signature | None:
-    names, lowered = class_names(raised), raised.text.lower()
-    return (
-        _first(NEVER_MEMORY, names, lowered) or _typed(raised, names, lowered) or _first(SIZE_OR_MEMORY, names, lowered)
-    )
-
-
-def _first(signatures: Iterable[Signature], names: frozenset[str], lowered: str) -> Signature | None:
-    return next((signature for signature in signatures if signature.matches(names, lowered)), None)
-
-
-def _typed(raised: Raised, names: frozenset[str], lowered: str) -> Signature | None:
-    # Before MemoryError: array libraries derive their device error from it.
-    if any(name.endswith("OutOfMemoryError") for name in names):
-        return Signature(Kind.DEVICE, ())
-    if "MemoryError" in names or ("OSError" in names and raised.errno == errno.ENOMEM):
-        return Signature(Kind.HOST, ())
-    return None
 
 
 def _rule(raised: Raised, signature: Signature, evidence: Evidence) -> tuple[Outcome, Failure]:
@@ -131,6 +103,8 @@ def _ruling(kind: Kind, evidence: Evidence, text: str, requested: int | None) ->
         return _host_ruling(evidence)
     if kind is Kind.LOADER_KILLED:
         return _host_ruling(evidence, confirm=not evidence.host_oom_kills)
+    if kind is Kind.KERNEL_RESOURCES and "_inductor" in evidence.traceback:
+        return COMPILER_RULING  # a kernel that the compiler wrote, not the user
     if kind is Kind.RUNTIME_CALL:
         # Pinning host memory fails in the words of the device.
         pinning = evidence.phase is Phase.DATA and _little(evidence.free_bytes, evidence) is False
@@ -307,10 +281,10 @@ def _native(evidence: Evidence) -> tuple[Outcome, Failure] | None:
     tail = evidence.stderr_tail
     # What the C++ runtime aborted for is as good as an exception. A printed traceback or a log line is not: confirm.
     last = terminated(tail)
-    if last is not None and (signature := _recognise(last)) is not None:
+    if last is not None and (signature := recognise(last)) is not None:
         return _rule(last, signature, evidence)
     for raised in quoted(tail):
-        if (signature := _recognise(raised)) is not None:
+        if (signature := recognise(raised)) is not None:
             return _rule(raised, replace(signature, confirm=True), evidence)
     lowered = tail.lower()
     for signature in NATIVE:

@@ -1,4 +1,7 @@
-"""A probe's course: build, train in the form asked for, or record passes at several sizes. The heart of a probe process."""
+"""A probe's course: build, train in the form asked for, or record passes at several sizes. The heart of a probe process.
+
+Forms that do not train at one size (comparing, loading) have files of their own.
+"""
 
 import gc
 import math
@@ -10,13 +13,12 @@ from autotune.apply import Applied
 from autotune.memory.ladder import next_size
 from autotune.model import Form, Phase
 from autotune.probe.history import History
+from autotune.probe.loading import load_batches
 from autotune.probe.meter import CudaMeter
 from autotune.probe.order import Order
 from autotune.probe.recorder import Recorder
 from autotune.probe.steps import SCALER_STEPS, Steps, storage_bytes
 from autotune.workload.task import Workload
-
-_WARM_UP = 1
 
 
 def run_probe(
@@ -27,11 +29,29 @@ def run_probe(
     ``made``: the workload's model as ``make_model`` left it; then building it is placing it.
 
     Raises:
+        Unsupported: the settings cannot be applied to this workload.
         BaseException: whatever the user's code raises.
     """
+    if isinstance(recorder.meter, CudaMeter):
+        recorder.meter.start(order.device_uuid)
+    if order.form not in (Form.COMPARE, Form.LOADING):
+        _train(order, workload, device, recorder, made)
+        return
+    with recorder.during(Phase.BUILD):
+        recorder.meter.limit(order.limit_bytes, order.reserve_bytes)
+    if order.form is Form.LOADING:
+        load_batches(order, workload, recorder)
+    else:
+        from autotune.probe.compare import compare
+
+        compare(order, workload, device, recorder)
+
+
+def _train(
+    order: Order, workload: Workload, device: torch.device, recorder: Recorder, made: torch.nn.Module | None
+) -> None:
+    """The forms that train under one set of settings, and the recording."""
     meter = recorder.meter
-    if isinstance(meter, CudaMeter):
-        meter.start(order.device_uuid)
     if order.trace_unit is not None:
         recorder.history = History.start(device)
     applied = Applied(order.settings, device)
@@ -39,9 +59,10 @@ def run_probe(
         meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
         model = place(workload.make_model() if made is None else made, device)
+        model = applied.prepare(model)
         model.train()
         # One of its own for each pass of a recording, and nothing here may keep the first alive.
-        optimizer = workload.make_optimizer(trainable(model)) if recorder.history is None else None
+        optimizer = make_optimizer(workload, model, applied) if recorder.history is None else None
         recorder.facts["build_seconds"] = time.perf_counter() - began
     recorder.composition["parameters_bytes"] = storage_bytes(model.parameters())
     recorder.composition["buffers_bytes"] = storage_bytes(model.buffers())
@@ -52,9 +73,9 @@ def run_probe(
     else:
         recorder.begin_pass(order.batch_size)
         steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size)
-        _run_pass(order, steps)
         if workload.varies:
-            _run_mixture(order.form.mixture, steps)
+            _run_mixtures(order.form.mixtures, steps)
+        _run_pass(order, steps)
     recorder.facts["loop_seconds"] = time.perf_counter() - began
 
 
@@ -68,7 +89,7 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
     while size is not None:
         recorder.begin_pass(size)
         tried.append(size)
-        steps = Steps(workload, model, workload.make_optimizer(trainable(model)), applied, recorder, size)
+        steps = Steps(workload, model, make_optimizer(workload, model, applied), applied, recorder, size)
         _run_pass(order, steps)
         steps.close()
         recorder.end_pass()
@@ -85,7 +106,7 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
             held_bytes=kept["parameters_bytes"] + kept["buffers_bytes"] + kept.get("optimizer_bytes", 0),
             largest=order.trace_largest,
         )
-    recorder.facts["step_seconds"] = ()  # recording slows them
+    recorder.facts["step_seconds"], recorder.facts["first_step_seconds"] = (), None  # recording slows them
 
 
 def _run_pass(order: Order, steps: Steps) -> None:
@@ -101,38 +122,51 @@ def _run_pass(order: Order, steps: Steps) -> None:
             break
     if form is Form.SHORT:
         steps.evaluate()
-    elif not steps.paused:
+    elif form is Form.LONG and not steps.paused:
         steps.pause()
     recorder.read_device()
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
     recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
-    seconds = _step_seconds(recorder.meter.intervals(), recorder.timed, order.settings.accumulate + 1)
-    recorder.facts["step_seconds"] = seconds
+    seconds = _step_seconds(recorder.meter.intervals(), order.settings.accumulate + 1)
+    counted = zip(seconds, recorder.timed, strict=True)
+    recorder.facts["first_step_seconds"] = seconds[0]
+    recorder.facts["step_seconds"] = [each for each, counts in list(counted)[steps.before + form.warm_up :] if counts]
 
 
-def _run_mixture(shares: tuple[float, ...], steps: Steps) -> None:
-    """Train on varying lengths, beginning as a training of its own would, with nothing cached.
+def _run_mixtures(sequences: tuple[tuple[float, ...], ...], steps: Steps) -> None:
+    """Train on varying lengths first of all, and leave nothing cached to what follows, as if it were on its own.
 
-    Memory must suffice; retries and times say nothing while each step differs from the one before, and are not kept.
+    Memory must suffice; retries, losses and times say nothing while each step differs from the one before, and are not
+    kept. A size at which memory runs out in pieces shows it here, before the rest was worth its time.
     """
     recorder = steps.recorder
-    kept = recorder.retries[:], recorder.allocated_after[:], recorder.timed[:], recorder.executed, recorder.skipped
-    recorder.meter.drop_cache()
-    for number, share in enumerate(shares, len(recorder.timed) + 1):
-        steps.run(number, share)
-    recorder.retries, recorder.allocated_after, recorder.timed, recorder.executed, recorder.skipped = kept
+    for shares in sequences:
+        for number, share in enumerate(shares, 1):
+            steps.run(number, share)
+        steps.before += len(shares)
+        recorder.meter.drop_cache()
     recorder.read_device()
+    recorder.begin_steps()
+    recorder.timed = [False] * steps.before
 
 
-def _step_seconds(intervals: list[float], counts: list[bool], parts: int) -> list[float]:
-    """Seconds of each counted step after the first; a step has ``parts`` intervals (micro-batches and optimizer)."""
-    seconds = [sum(intervals[i : i + parts]) for i in range(0, len(intervals), parts)]
-    return [s for s, counted in list(zip(seconds, counts, strict=True))[_WARM_UP:] if counted]
+def _step_seconds(intervals: list[float], parts: int) -> list[float]:
+    """Seconds of each step; a step has ``parts`` intervals (micro-batches and optimizer)."""
+    return [sum(intervals[i : i + parts]) for i in range(0, len(intervals), parts)]
 
 
 def trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """Parameters an optimizer should get."""
     return [p for p in model.parameters() if p.requires_grad]
+
+
+def make_optimizer(workload: Workload, model: torch.nn.Module, applied: Applied) -> torch.optim.Optimizer:
+    """The workload's optimizer in the implementation of the settings.
+
+    Raises:
+        Unsupported: it has no such implementation.
+    """
+    return applied.reimplement(workload.make_optimizer(trainable(model)))
 
 
 def place(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:

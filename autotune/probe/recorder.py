@@ -30,9 +30,10 @@ class Recorder:
         self._channel = channel
         self._peaks: dict[Phase, Peak] = {}
         self._non_pytorch: int | None = None
-        self._start_counting()
+        self.begin_steps()
 
-    def _start_counting(self) -> None:
+    def begin_steps(self) -> None:
+        """Steps that count follow; what those before them counted is forgotten, but for peaks of memory."""
         self.losses: torch.Tensor | None = None
         """Made once on the device, so that keeping losses does not look like a leak."""
         self.retries: list[int] = []
@@ -49,7 +50,7 @@ class Recorder:
         """Steps at this size follow. What an earlier pass saw is forgotten, except for what building took."""
         self.batch_size = batch_size
         self._peaks = {phase: peak for phase, peak in self._peaks.items() if phase is Phase.BUILD}
-        self._start_counting()
+        self.begin_steps()
 
     def end_pass(self) -> None:
         """Note the peaks of a complete pass beside its trace; one in which steps were skipped is not like training."""

@@ -7,8 +7,6 @@ counts only under the exception types that really carry it: a ``ValueError`` tha
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from autotune.model import Cause, Outcome
-
 
 class Kind(Enum):
     """What a recognised text says."""
@@ -19,6 +17,8 @@ class Kind(Enum):
     """One kernel wants more on-chip memory or registers than a block has: looks like memory, is not."""
     ENVIRONMENT = auto()
     NOT_SUPPORTED = auto()
+    NOT_COMPILED = auto()
+    """``torch.compile`` wraps whatever stops it in an error of its own, which says less than its cause."""
     LIMIT = auto()
     """A size limit that more memory would not lift."""
     SHARED = auto()
@@ -43,79 +43,16 @@ class Kind(Enum):
     memory limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """What a failure means to the search and to the user."""
-
-    outcome: Outcome
-    cause: Cause
-    confirm: bool = False
-    hint: str = ""
-
-
-DEVICE_RULING = Ruling(outcome=Outcome.OUT_OF_MEMORY, cause=Cause.DEVICE_MEMORY)
-HOST_HINT = "use a smaller batch, fewer loader workers or less prefetching, or give the job more host memory"
-MOUNT_HINT = (
-    "enlarge the shared-memory mount /dev/shm (docker run --shm-size=8g; `df -h /dev/shm` shows its size) "
-    "or use fewer loader workers"
-)
-CPU_MODEL_HINT = "return the model on the CPU: autotune moves it to the device"
-STATUS_RULING = Ruling(
-    outcome=Outcome.CRASHED,
-    cause=Cause.LIBRARY_STATUS,
-    confirm=True,
-    hint="if a small batch fails as well, the installation or an index in the data is at fault, not the size",
-)
-MASKED_RULING = Ruling(
-    outcome=Outcome.CRASHED,
-    cause=Cause.MASKED_MEMORY,
-    confirm=True,
-    hint="probably out of memory; if a small batch fails as well, check CUDA_VISIBLE_DEVICES, MIG and container access",
-)
-RULINGS: dict[Kind, Ruling] = {
-    Kind.POISON: Ruling(
-        outcome=Outcome.CRASHED,
-        cause=Cause.CONTEXT_LOST,
-        confirm=True,
-        hint="look for a label or index outside its range in the rows of this batch; "
-        "CUDA_LAUNCH_BLOCKING=1 shows the call that failed",
-    ),
-    Kind.KERNEL_RESOURCES: Ruling(
-        outcome=Outcome.WORKLOAD_ERROR,
-        cause=Cause.USER_CODE,
-        hint="give the kernel smaller tiles or fewer stages: it ran out of on-chip resources, not of device memory",
-    ),
-    Kind.ENVIRONMENT: Ruling(
-        outcome=Outcome.UNSUPPORTED,
-        cause=Cause.ENVIRONMENT,
-        hint="check driver, device and PyTorch build: nvidia-smi, python -m torch.utils.collect_env",
-    ),
-    Kind.NOT_SUPPORTED: Ruling(
-        outcome=Outcome.UNSUPPORTED,
-        cause=Cause.NOT_SUPPORTED,
-        hint="choose another precision or setting: this one does not exist for the operation or the device",
-    ),
-    Kind.LIMIT: Ruling(
-        outcome=Outcome.SIZE_LIMIT,
-        cause=Cause.SIZE_LIMIT,
-        hint="use a smaller batch: more memory would not lift this limit",
-    ),
-    Kind.SHARED: Ruling(outcome=Outcome.HOST_OUT_OF_MEMORY, cause=Cause.SHARED_MEMORY, hint=MOUNT_HINT),
-    Kind.LOADER_CRASHED: Ruling(
-        outcome=Outcome.CRASHED,
-        cause=Cause.SIGNAL,
-        hint="run the data loader with num_workers=0 to see what its worker died of",
-    ),
-    Kind.STATUS: STATUS_RULING,
-    Kind.MASKED: MASKED_RULING,
-}
-"""Kinds whose meaning does not depend on the state of memory; ``classify`` works out the others."""
-
 RUNTIME = frozenset({"RuntimeError", "AcceleratorError", "XlaRuntimeError", "ResourceExhaustedError", "CudaAPIError"})
 """Unqualified types under which native code reports failure; subclasses count."""
 NOT_RUNTIME = frozenset({"NotImplementedError", "RecursionError"})
 """Subclasses of RuntimeError that Python and PyTorch use for something else."""
 ANY = frozenset({"BaseException"})
+COMPILER_MODULES = ("torch._dynamo.", "torch._inductor.")
+"""Where torch.compile defines what it raises. Triton is not among them: users write kernels of their own in it."""
+OWN_MODULES = ("autotune.apply.",)
+COMPILER_OUTPUT = ("cppcompileerror", "c++ compile error")
+"""Beneath these a compiler's own words are quoted: what it says of memory is about its own. Lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +120,19 @@ NEVER_MEMORY: tuple[Signature, ...] = (
         ("failed to map segment from shared object", "operation not permitted"),
         types=frozenset({"ImportError", "OSError"}),
         hint="the library lies on a file system mounted noexec: install it, or set TMPDIR, elsewhere",
+    ),
+    *_rows(Kind.NOT_COMPILED, "failed to find c compiler"),
+    *_rows(Kind.NOT_COMPILED, ("triton", "non-zero exit status"), types=frozenset({"CalledProcessError"})),
+    *_rows(
+        Kind.NOT_COMPILED,
+        "accessing tensor output of cudagraphs that has been overwritten",
+        hint="CUDA graphs write each result where the last one was, and this workload keeps it: --fix compile=default",
+    ),
+    *_rows(
+        Kind.NOT_SUPPORTED,
+        "torch.utils.checkpoint",
+        types=frozenset({"CheckpointError"}),
+        hint="go on without checkpointing: run a second time, this part of the model does something else",
     ),
     *_rows(
         Kind.NOT_SUPPORTED,

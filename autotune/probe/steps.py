@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
-from autotune.apply import Applied
-from autotune.model import Form, Phase
+from autotune.apply import Applied, Unsupported
+from autotune.model import Compile, Form, Phase
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import batch_bytes, observed_batch, tensors, to_device
 from autotune.workload.task import Workload
@@ -45,16 +45,20 @@ class Steps:
         self._batch_on_device = 0
         self._reference: tuple[object, int] | None = None
         self._loss: torch.Tensor | None = None
+        self.before = 0
+        """Steps of this process that do not count, made before those that do: where something happens is told by all."""
         self.paused = False
         """Whether evaluation and checkpoint are behind us."""
         self._calls = 0
         self._calls_in_first: int | None = None
         self._taken = 0
+        self._recompiles = 0
         members = set(model.modules())
-        self._hooks = (
-            register_module_forward_hook(lambda module, args, output: self._count(module in members)),
-            optimizer.register_step_post_hook(lambda *_: self._took()),
-        )
+        if applied.settings.compile is Compile.OFF:
+            counted = register_module_forward_hook(lambda module, *_: self._count(module in members))
+        else:  # a hook inside of the graph would be compiled along, and anew for each number it counts to
+            counted = model.register_forward_hook(lambda *_: self._count(True))
+        self._hooks = (counted, optimizer.register_step_post_hook(lambda *_: self._took()))
 
     def close(self) -> None:
         """Let go of everything but the model."""
@@ -74,23 +78,25 @@ class Steps:
         """
         recorder, applied = self.recorder, self._applied
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
+        at = self.before + number
+        compiled = applied.compile_counts()
         total = None
         for micro in range(applied.settings.accumulate):
-            self.next_batch(number, share)
+            self.next_batch(at, share)
             recorder.meter.tick()
             if micro == 0:
-                self._optimizer.zero_grad(set_to_none=True)
-            with recorder.during(Phase.FORWARD, number), applied.autocast():
+                applied.zero_grad(self._optimizer)
+            with recorder.during(Phase.FORWARD, at), applied.autocast():
                 self._loss = self._workload.loss(self._model, self._batch)
-            with recorder.during(Phase.BACKWARD, number):
+            with recorder.during(Phase.BACKWARD, at):
                 applied.backward(self._loss)
             recorder.meter.tick()
-            total = self._loss.detach() if total is None else total + self._loss.detach()
+            total = applied.keep(self._loss) if total is None else total + self._loss.detach()
         if number == 1:
             grads = [p.grad for p in self._model.parameters() if p.grad is not None]
             recorder.composition["gradients_bytes"] = storage_bytes(grads)
         recorder.meter.tick()
-        with recorder.during(Phase.OPTIMIZER, number):
+        with recorder.during(Phase.OPTIMIZER, at):
             took = applied.step(self._optimizer) and self._taken > taken
         recorder.meter.tick()
         assert total is not None
@@ -104,6 +110,25 @@ class Steps:
             recorder.composition["optimizer_bytes"] = storage_bytes(state)
         if number == 1:
             recorder.read_device()
+        if compiled is not None:
+            self._count_graphs(number, compiled)
+
+    def _count_graphs(self, number: int, before: tuple[int, int]) -> None:
+        """Note what this step compiled. The first step makes the graphs; what later ones make is made again, and where
+        the first could not go on, they cannot either.
+
+        Raises:
+            Unsupported: nothing was compiled, so that this setting is none.
+        """
+        graphs, breaks = self._applied.compile_counts() or before
+        if graphs == 0:
+            why = "the loss calls parts of the model, never the model itself" if not self._calls else "it made no graph"
+            raise Unsupported(f"torch.compile does nothing here: {why}")
+        if number == 1:
+            self.recorder.facts["graph_breaks"] = breaks - before[1]
+        else:
+            self._recompiles += graphs - before[0]
+        self.recorder.facts["recompiles"] = self._recompiles
 
     def next_batch(self, number: int | None, share: float = 1.0) -> None:
         """Make a batch and move it to the device; the former one is let go only when the new one is there."""
@@ -147,7 +172,7 @@ class Steps:
             self.recorder.skipped += 1
         elif real:
             if self.recorder.losses is None:
-                self.recorder.losses = torch.zeros(SCALER_STEPS + len(Form.LONG.mixture), device=loss.device)
+                self.recorder.losses = torch.zeros(SCALER_STEPS + sum(map(len, Form.LONG.mixtures)), device=loss.device)
             self.recorder.losses[self.recorder.executed] = loss
             self.recorder.executed += 1
 
@@ -166,7 +191,12 @@ class Steps:
         self.paused = True
         self.evaluate()
         with self.recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
-            torch.save({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}, nowhere)
+            states = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+            if self._applied.device.type == "cpu":
+                torch.save(states, nowhere)
+            else:  # copies to the host one after the other as torch.save does, but for its checksums, which take longer
+                for value in tensors(states):
+                    value.to("cpu")
 
     def evaluate(self) -> None:
         """The workload's evaluation on a fresh batch of the same size, if it has one."""

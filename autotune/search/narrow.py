@@ -66,6 +66,8 @@ def narrow(
         return Question(batch_size=middle, form=_form(expected, form), reason=Reason.BISECT)
     if found.trust is not Trust.SURE:
         return Question(batch_size=high.size + step, form=form, reason=Reason.NEIGHBOUR)
+    if expected is not None and expected.beyond is not None:
+        return Question(batch_size=expected.beyond, form=Form.LONG, reason=Reason.NEIGHBOUR)
     return None
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
 from autotune.errors import WorkloadError
 from autotune.workload.seen import kind_of
@@ -23,6 +23,8 @@ Collate = Callable[[list[object]], object]
 class BatchSource(Protocol):
     """Makes batches of a data set."""
 
+    data: Any
+    """What the user made."""
     size: int | None
     """Samples in the data set; None where it does not say."""
     varies: bool
@@ -54,9 +56,52 @@ def open_data(
     data = _checked(make_dataset())
     collate = collate or default_collate
     size = length(data)
-    if hasattr(data, "__getitem__") and size is not None and not isinstance(data, IterableDataset):
+    if size is not None and _has_index(data):
         return _Indexed(data, size, collate, clock)
     return _Streamed(data, size, collate)
+
+
+def make_loader(
+    data: Any, collate: Collate | None, batch_size: int, batches: int, workers: int, pin_memory: bool
+) -> DataLoader[Any]:
+    """A loader of whole batches as a training has it: in random order, where the data set can be read by index.
+
+    Args:
+        data: what the user's ``make_dataset`` returned.
+        collate: the user's; None = PyTorch's default.
+        batch_size: samples in each batch.
+        batches: how many there are; a stream may end before. A small data set is read over and over.
+        workers: processes that load; 0 = this one.
+        pin_memory: copy batches to page-locked memory.
+
+    Raises:
+        WorkloadError: it is no data set, or is empty.
+    """
+    data = _checked(data)
+    sampler = None
+    if length(data) is not None and _has_index(data):
+        if not length(data):
+            raise _empty()
+        sampler = RandomSampler(data, replacement=True, num_samples=batch_size * batches)
+    elif not isinstance(data, IterableDataset):
+        data = _Stream(data)
+    return DataLoader(
+        data,
+        batch_size,
+        sampler=sampler,
+        num_workers=workers,
+        collate_fn=collate,
+        pin_memory=pin_memory,
+        drop_last=True,
+    )
+
+
+def _has_index(data: object) -> bool:
+    return hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
+
+
+def _empty() -> WorkloadError:
+    return WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
 
 
 def length(data: object) -> int | None:
@@ -96,8 +141,8 @@ class _Indexed:
 
     def __init__(self, data: Any, size: int, collate: Collate, clock: Callable[[], float]) -> None:
         if size == 0:
-            raise WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
-        self._data = data
+            raise _empty()
+        self.data = data
         self._collate = collate
         self.size: int | None = size
         self._sizes = sizes = _look(data, size, clock)
@@ -122,14 +167,24 @@ class _Indexed:
         return self._read([*nearest, *self._not_seen][:batch_size])
 
     def _read(self, indices: list[int]) -> object:
-        return self._collate([self._data[index] for index in indices])
+        return self._collate([self.data[index] for index in indices])
+
+
+class _Stream(IterableDataset[object]):
+    """An object that can be iterated over, as PyTorch's loader wants it."""
+
+    def __init__(self, data: Iterable[object]) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._data)
 
 
 class _Streamed:
     """A data set that can only be read from its start."""
 
     def __init__(self, data: Iterable[object], size: int | None, collate: Collate) -> None:
-        self._data = data
+        self.data: Any = data
         self._collate = collate
         self.size = size
         self.varies = False  # nobody looked
@@ -143,9 +198,9 @@ class _Streamed:
         Raises:
             WorkloadError: there are none.
         """
-        samples = list(islice(iter(self._data), batch_size))
+        samples = list(islice(iter(self.data), batch_size))
         if not samples:
-            raise WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
+            raise _empty()
         return self._collate(samples)
 
     def shorter(self, batch_size: int, share: float) -> object:

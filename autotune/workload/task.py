@@ -1,14 +1,16 @@
 """The workload as a probe uses it: the user's functions with their results checked, defaults where they wrote none."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from autotune.errors import WorkloadError
 from autotune.model import Recognised
 from autotune.workload.batch import describe, is_moved, observed_batch
-from autotune.workload.dataset import BatchSource, length, open_data
+from autotune.workload.dataset import BatchSource, length, make_loader, open_data
 from autotune.workload.default_loss import default_loss, own_loss
 from autotune.workload.parts import Parts
 from autotune.workload.seen import kind_of
@@ -45,6 +47,11 @@ class Workload:
     def evaluates(self) -> bool:
         """Whether the workload has an evaluation."""
         return self._parts.evaluate is not None
+
+    @property
+    def has_data_set(self) -> bool:
+        """Whether the workload has a data set, so that loading can be measured."""
+        return self._parts.make_dataset is not None
 
     @property
     def varies(self) -> bool:
@@ -106,6 +113,17 @@ class Workload:
                 hint="cut the samples' length and keep their number: batch[:, : round(batch.shape[1] * share)]",
             )
         return self._looked_at(shorter)
+
+    def loader(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> DataLoader[Any] | None:
+        """A data loader over the workload's data set; None where it has none. See ``make_loader``.
+
+        Raises:
+            WorkloadError: ``make_dataset`` returns no data set.
+        """
+        if self._parts.make_dataset is None:
+            return None
+        data = self._parts.make_dataset() if self._data is None else self._data.data
+        return make_loader(data, self._parts.collate, batch_size, batches, workers, pin_memory)
 
     def _looked_at(self, batch: object) -> object:
         """The same batch; whether it can be moved to a device is noted once."""

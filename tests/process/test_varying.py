@@ -12,7 +12,8 @@ from tests.process.conftest import ASSETS, Search
 CAPACITY = 26
 LENGTH = 100
 """Of the samples in varying.py."""
-DEAR = Form.LONG.mixture[5]
+SHARES = [share for sequence in Form.LONG.mixtures for share in sequence]
+DEAR = SHARES[4]
 BUDGET = Budget(limit_bytes=GIB, source="test", capacity_bytes=GIB, others_bytes=0, headroom_bytes=0)
 
 
@@ -38,14 +39,14 @@ def test_a_shorter_batch_that_takes_more_memory_is_what_limits(search: Search) -
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.form is Form.LONG
     assert result.refutation.outcome is Outcome.OUT_OF_MEMORY
-    assert Form.LONG.mixture.count(DEAR) == 1
-    assert (result.refutation.failure.step, result.refutation.failure.phase) == (8 + 6, Phase.FORWARD)
+    assert SHARES.count(DEAR) == 1
+    assert (result.refutation.failure.step, result.refutation.failure.phase) == (5, Phase.FORWARD)
     short = {p.batch_size: p.fits for p in result.probes if p.form is Form.SHORT}
     assert all(fits == (size <= CAPACITY) for size, fits in short.items())
     assert any(CAPACITY // 2 < size <= CAPACITY for size in short), "the short form is not aware of it"
 
 
-def test_a_long_probe_trains_on_the_mixture_after_its_eight_steps_and_keeps_what_they_showed() -> None:
+def test_a_long_probe_trains_on_the_mixture_before_its_eight_steps_and_keeps_what_those_showed() -> None:
     seen = probe("plain", Form.LONG)
     assert seen.fits
     assert (seen.measurement.steps_executed, seen.measurement.observed_batch) == (8, 4)
@@ -59,8 +60,8 @@ def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback()
     assert len(short.measurement.step_seconds) == 2
     long = probe("raises", Form.LONG)
     assert long.outcome is Outcome.WORKLOAD_ERROR and long.failure is not None
-    assert (long.failure.phase, long.failure.step) == (Phase.DATA, 9)
-    assert f"no texts of {Form.LONG.mixture[0]:g} of the length" in long.failure.message
+    assert (long.failure.phase, long.failure.step) == (Phase.DATA, 1)
+    assert f"no texts of {SHARES[0]:g} of the length" in long.failure.message
     assert "in shorten" in long.failure.traceback and "varying.py" in long.failure.traceback
 
 

@@ -108,12 +108,17 @@ def test_c06_the_limit_is_exact_where_small_sizes_mislead(case: Case, probes: in
 HOLED = network(*(MIB // 8 * width for width in (80, 56, 108, 97, 141, 40)), weight=8 * MIB, batch=MIB)
 
 
-def test_a_hole_of_the_native_allocator_near_the_limit_ends_the_search_at_one_of_its_sides() -> None:
+def test_a_hole_of_the_native_allocator_that_was_foretold_does_not_end_the_search() -> None:
     device = PlantedDevice(workload=HOLED, limit_bytes=2496 * MIB)
     assert [size for size in range(20, 40) if not device.safe(size)] == [28, *range(31, 40)]
     answer, history = found(device)
-    assert (answer.max_batch, answer.refuted_at) in {(27, 28), (30, 31)}
-    assert len(history) == 3
+    assert (answer.max_batch, answer.refuted_at, answer.holes) == (30, 31, (28,))
+    assert [(probe.batch_size, probe.fits) for probe in history[1:]] == [
+        (27, True),
+        (28, False),
+        (30, True),
+        (31, False),
+    ]
 
 
 # Purity

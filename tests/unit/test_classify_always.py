@@ -129,6 +129,10 @@ def test_every_cause_the_classifier_knows_can_be_had() -> None:
         Cause.NON_FINITE,
         Cause.STEPS_SKIPPED,
         Cause.NO_STEPS,
+        Cause.GRADIENTS_LOST,
+        Cause.GRADIENTS_DIFFER,
+        Cause.LOSS_DIFFERS,
+        Cause.BUFFERS_DIFFER,
     }
     assert had == set(Cause) - judged_elsewhere
 
