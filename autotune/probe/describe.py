@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from autotune.errors import EnvironmentTrouble
 from autotune.model import Machine, Phase, WorkloadInfo
 from autotune.probe import nvml
+from autotune.probe.abilities import with_abilities
 from autotune.probe.host import own_data_bytes
 from autotune.probe.measure import trainable
 from autotune.probe.order import Order
@@ -19,6 +20,7 @@ from autotune.probe.recorder import Recorder
 from autotune.workload.batch import describe as describe_batch
 from autotune.workload.fingerprint import fingerprint
 from autotune.workload.task import Workload
+from autotune.workload.traits import traits_of
 
 
 def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_bytes: int) -> dict[str, object]:
@@ -59,6 +61,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         process_bytes=process_bytes,
         step_imports_bytes=step_imports_bytes,
         varies=workload.varies,
+        traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
         notes=workload.notes,
     )
     return {"workload": asdict(info), "machine": asdict(machine)}

@@ -1,0 +1,29 @@
+"""What of the settings may be changed, to which values, and which of them go together. Pure: no torch, nothing measured.
+
+A knob is one field of ``Settings``. A ``Space`` is what a search may combine for one workload on one device; what falls
+away there is told with the reason. Nothing here decides which combination is best.
+"""
+
+from autotune.knobs.choosing import choices
+from autotune.knobs.knob import Cost, Knob, Place
+from autotune.knobs.registry import KNOBS, TARGETS, knob_of
+from autotune.knobs.rules import RULES, Rule
+from autotune.knobs.space import Left, Space, cost_of, make_space
+from autotune.knobs.texts import Value
+
+__all__ = [
+    "KNOBS",
+    "RULES",
+    "TARGETS",
+    "Cost",
+    "Knob",
+    "Left",
+    "Place",
+    "Rule",
+    "Space",
+    "Value",
+    "choices",
+    "cost_of",
+    "knob_of",
+    "make_space",
+]

@@ -1,0 +1,43 @@
+"""Traits of workloads that stand for a kind."""
+
+from autotune.model import Traits
+
+RICH = Traits(
+    blocks="Block",
+    num_blocks=12,
+    own_checkpointing="transformers",
+    convolutions=True,
+    attention=True,
+    optimizer_kinds=("for-loop", "foreach", "fused"),
+    data_set=True,
+    attention_backends=("math", "efficient", "flash", "cudnn"),
+    cpu_cores=16,
+)
+"""Nothing stands against anything."""
+GPT = Traits(
+    blocks="Block",
+    num_blocks=12,
+    attention=True,
+    dropout=True,
+    optimizer_kinds=("for-loop", "foreach", "fused"),
+    attention_backends=("math", "efficient", "flash", "cudnn"),
+    cpu_cores=8,
+)
+RESNET = Traits(
+    blocks="Bottleneck",
+    num_blocks=16,
+    convolutions=True,
+    batch_norm=True,
+    batch_norm_in_blocks=True,
+    optimizer_kinds=("for-loop", "foreach", "fused"),
+    attention_backends=("math", "efficient", "flash", "cudnn"),
+    cpu_cores=8,
+)
+PLAIN = Traits(
+    tf32_trouble="tf32 is of NVIDIA devices",
+    optimizer_kinds=("for-loop", "foreach", "fused"),
+    compile_trouble="torch.compile needs a C++ compiler, and g++ is not on PATH",
+    attention_backends=("math", "flash"),
+    cpu_cores=2,
+)
+"""A small network on a CPU."""
