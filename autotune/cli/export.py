@@ -1,0 +1,138 @@
+"""``autotune export``: a recommendation in the words of other frameworks."""
+
+import json as jsonlib
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli.options import Json
+from autotune.errors import EnvironmentTrouble, UsageError
+from autotune.export import Exported, Recommendation, Target
+from autotune.export import export as express
+
+if TYPE_CHECKING:  # pydantic is loaded when a file is read, and not for --help
+    from autotune.report.fields import Document
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="What autotune search wrote.")]
+_To = Annotated[Target, typer.Option("--to", help="Who is to read it.", show_default=False)]
+_Output = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="File to write. Default: text on stdout.", show_default=False),
+]
+_Merge = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH", help="With --to deepspeed: your own file, whose other keys are kept.", show_default=False
+    ),
+]
+_Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+
+
+def export(
+    to: _To,
+    file: _File = Path("autotune.json"),
+    output: _Output = None,
+    merge: _Merge = None,
+    force: _Force = False,
+    json: Json = False,
+) -> None:
+    """Write a recommendation in the words of another framework."""
+    from autotune.cli.console import Screen
+    from autotune.cli.write import check_writable, write_whole
+
+    if output is not None:
+        _check_output(output, to, replaces=force or _is_same(output, merge))
+        check_writable(output)
+    exported = express(_recommendation(file), to, merge=None if merge is None else _own_configuration(merge))
+    screen = Screen(stderr=True)
+    for note in exported.notes:
+        screen.say(f"note: {note}")
+    if output is not None:
+        write_whole(output, exported.file_text + "\n")
+    if json:
+        Screen(stderr=False).say(jsonlib.dumps(_facts(exported, output), indent=2))
+    elif output is None:
+        Screen(stderr=False).say(exported.text)
+    else:
+        Screen(stderr=False).say(f"wrote {output}")
+
+
+def _facts(exported: Exported, output: Path | None) -> dict[str, Any]:
+    return {
+        "target": exported.target.value,
+        "output": None if output is None else str(output),
+        "text": exported.text if output is None else exported.file_text,
+        "notes": [{"about": note.about, "value": note.value, "advice": note.advice} for note in exported.notes],
+    }
+
+
+def _recommendation(file: Path) -> Recommendation:
+    from autotune.report.document import settings_of
+
+    content = _document(file)
+    return Recommendation(
+        settings=settings_of(content),
+        micro_batch=content.batch.micro_batch,
+        world=content.batch.world,
+        device=content.machine.device,
+        environment=content.environment,
+    )
+
+
+def _document(file: Path) -> "Document":
+    from autotune.report.document import read
+
+    text = _text(file, hint=f"make it with: autotune search MODEL --output {shlex.quote(str(file))}")
+    try:
+        return read(text)
+    except UsageError as error:  # whose hint is to write the file anew: not to be said of a file that may be another's
+        raise UsageError(
+            f"{file} is not a recommendation of autotune",
+            detail=error.detail,
+            hint="give the file that autotune search wrote, which is autotune.json if --output did not name another",
+        ) from error
+
+
+def _own_configuration(merge: Path) -> dict[str, Any]:
+    hint = "give --merge the JSON file that DeepSpeed reads, without comments"
+    try:
+        content = jsonlib.loads(_text(merge, hint=hint))
+    except ValueError as error:
+        raise UsageError(f"{merge} is not JSON: {error}", hint=hint) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{merge} holds a {type(content).__name__}, and not a configuration", hint=hint)
+    return content
+
+
+def _text(path: Path, *, hint: str) -> str:
+    """The file's content; ``hint`` says what to give in place of a file that is missing, or is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no {path}", hint=hint) from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a directory", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text", hint=hint) from error
+    except OSError as error:
+        raise EnvironmentTrouble(f"cannot read {path}: {error.strerror}", hint="look at its permissions") from error
+
+
+def _check_output(output: Path, to: Target, *, replaces: bool) -> None:
+    """See that the file may be written, and that its reader will take it for what it is."""
+    if output.is_file() and not replaces:
+        keep = f"keep its other keys with --merge {shlex.quote(str(output))}, or " if to is Target.DEEPSPEED else ""
+        raise UsageError(f"{output} exists already", hint=f"{keep}name another file, or overwrite it with --force")
+    if to is Target.HYDRA and output.suffix != ".yaml":
+        raise UsageError(
+            f"Hydra reads .yaml files only, and not {output.name}", hint="--output conf/autotune/recommended.yaml"
+        )
+    if to is Target.ACCELERATE and output.suffix == ".json":
+        raise UsageError(f"accelerate would read {output.name} as JSON", hint="--output accelerate.yaml")
+
+
+def _is_same(output: Path, merge: Path | None) -> bool:
+    """Whether a file is merged into itself, so that nothing of it is lost."""
+    return merge is not None and merge.exists() and output.exists() and output.samefile(merge)

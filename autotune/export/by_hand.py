@@ -1,0 +1,86 @@
+"""What to write in a training script for a setting that its framework has no switch for.
+
+Names are those of PyTorch 2.6 and later.
+"""
+
+from autotune.export.nouns import Recommendation
+from autotune.export.shell import assignments
+from autotune.model import Attention, Checkpointing, Compile, OptimizerKind, Precision
+
+_BACKENDS = {
+    Attention.MATH: "MATH",
+    Attention.EFFICIENT: "EFFICIENT_ATTENTION",
+    Attention.FLASH: "FLASH_ATTENTION",
+    Attention.CUDNN: "CUDNN_ATTENTION",
+}
+_OPTIMIZERS = {
+    OptimizerKind.FOR_LOOP: "foreach=False, fused=False",
+    OptimizerKind.FOREACH: "foreach=True",
+    OptimizerKind.FUSED: "fused=True",
+}
+_TF32 = 'torch.set_float32_matmul_precision("high")'
+TF32 = f"what stays in fp32 was measured with tf32 allowed: {_TF32}"
+"""Beside autocast: convolutions have tf32 by PyTorch's default, matrix products have not."""
+_BLOCKS = {Checkpointing.BLOCKS: "each repeated block", Checkpointing.ALTERNATE: "every second repeated block"}
+
+
+def by_hand(setting: str, recommendation: Recommendation) -> str:
+    """What applies the recommended value of a setting, whatever trains; for any name, so that none is passed over."""
+    it = recommendation.settings
+    match setting:
+        case "precision":
+            return _precision(it.precision, recommendation.device)
+        case "init_scale" if it.precision is not Precision.FP16:
+            return "without effect, since only fp16 has a gradient scaler"
+        case "init_scale":
+            return f"torch.amp.GradScaler({recommendation.device!r}, init_scale={it.init_scale!r})"
+        case "checkpointing" if it.checkpointing is Checkpointing.OWN:
+            return "model.gradient_checkpointing_enable() (transformers), model.set_grad_checkpointing() (timm)"
+        case "checkpointing":
+            return (
+                f"run {_BLOCKS[it.checkpointing]} of the model through "
+                "torch.utils.checkpoint.checkpoint(block, inputs, use_reentrant=False)"
+            )
+        case "compile":
+            options = f"mode={it.compile.value!r}, dynamic=False"
+            return f"model.forward = torch.compile(model.forward, {options}), after all other changes to the model"
+        case "activation_budget" if it.compile is Compile.OFF:
+            return "without effect, since the model is not compiled"
+        case "activation_budget":
+            return f"torch._functorch.config.activation_memory_budget = {it.activation_budget!r}, before compiling"
+        case "optimizer":
+            return f"give the optimizer {_OPTIMIZERS[it.optimizer]}"
+        case "memory_format":
+            return "model.to(memory_format=torch.channels_last), and the same for its 4-dimensional inputs"
+        case "attention":
+            backend = _BACKENDS[it.attention]
+            return f"train under torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.{backend})"
+        case "cudnn_benchmark":
+            return "torch.backends.cudnn.benchmark = True"
+        case "set_to_none":
+            return "optimizer.zero_grad(set_to_none=False)"
+        case "loader_workers":
+            return f"give the data loader num_workers={it.loader_workers}"
+        case "pin_memory":
+            return "give the data loader pin_memory=True"
+        case "allocator":
+            return f"in the environment before Python starts: {' '.join(assignments(it.environment))}"
+        case "accumulate":
+            return f"step the optimizer once every {it.accumulate} batches, each loss divided by {it.accumulate}"
+        case _:
+            return "there is no counterpart; apply it in the training script"
+
+
+def _precision(precision: Precision, device: str) -> str:
+    match precision:
+        case Precision.TF32:
+            return _TF32
+        case Precision.FP32:
+            return "torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False"
+        case Precision.BF16:
+            return f"torch.autocast({device!r}, torch.bfloat16) around forward pass and loss; {TF32}"
+        case Precision.FP16:
+            autocast = f"torch.autocast({device!r}, torch.float16) around forward pass and loss"
+            return f"{autocast}, backward pass and step through a torch.amp.GradScaler; {TF32}"
+        case Precision.DEFAULT:
+            return "nothing to do"

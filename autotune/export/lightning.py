@@ -1,0 +1,59 @@
+"""Arguments of ``lightning.Trainer`` and of the data loader: ``Trainer(**file["trainer"])``, ``DataLoader(**file["data"])``.
+
+Checked with release 2.6. Trainer has no switch for compiling, activation checkpointing, memory format, attention,
+optimizer or environment: those are lines in the LightningModule.
+"""
+
+from typing import Any
+
+from autotune.export.by_hand import TF32, by_hand
+from autotune.export.nouns import Draft, Note, Recommendation
+from autotune.export.text import json_text
+from autotune.model import OptimizerKind, Precision
+
+_PRECISION = {Precision.BF16: "bf16-mixed", Precision.FP16: "16-mixed"}
+_HOOK = "no switch in Trainer; in configure_model() of the LightningModule: "
+
+
+def trainer_arguments(recommendation: Recommendation) -> Draft:
+    """JSON with the arguments of both."""
+    it = recommendation.settings
+    sets = {"accumulate", "cudnn_benchmark", "loader_workers", "pin_memory"}
+    if it.precision in _PRECISION:
+        sets.add("precision")
+    trainer: dict[str, Any] = {
+        "precision": _PRECISION.get(it.precision, "32-true"),
+        "accumulate_grad_batches": it.accumulate,
+        "devices": recommendation.world,  # left out, Trainer takes all there are, and the effective batch with it
+    }
+    if recommendation.device == "cpu":
+        trainer["accelerator"] = "cpu"
+    if it.cudnn_benchmark:
+        trainer["benchmark"] = True
+    data: dict[str, Any] = {"batch_size": recommendation.micro_batch}
+    if it.loader_workers is not None:
+        data["num_workers"] = it.loader_workers
+    if it.pin_memory:
+        data["pin_memory"] = True
+    return Draft(
+        text=json_text({"trainer": trainer, "data": data}), sets=frozenset(sets), notes=tuple(_notes(recommendation))
+    )
+
+
+def _notes(recommendation: Recommendation) -> list[Note]:
+    it = recommendation.settings
+    notes = []
+    if it.precision in _PRECISION:
+        notes.append(recommendation.note("precision", TF32))
+    if it.precision is Precision.FP16 and "init_scale" in recommendation.changed:
+        plugin = f'MixedPrecision("16-mixed", "{recommendation.device}", {by_hand("init_scale", recommendation)})'
+        notes.append(recommendation.note("init_scale", f"Trainer(plugins={plugin}) in place of precision"))
+    for name in ("checkpointing", "compile", "memory_format"):
+        if name in recommendation.changed:
+            notes.append(recommendation.note(name, _HOOK + by_hand(name, recommendation)))
+    if it.optimizer is not OptimizerKind.DEFAULT:
+        advice = f"in configure_optimizers(): {by_hand('optimizer', recommendation)}"
+        if it.optimizer is OptimizerKind.FUSED and it.precision is Precision.FP16:
+            advice += "; Trainer then refuses gradient_clip_val"
+        notes.append(recommendation.note("optimizer", advice))
+    return notes

@@ -1,0 +1,218 @@
+"""What each target is given, word for word."""
+
+import json
+from typing import Any
+
+import pytest
+
+from autotune.export import Note, Target, export
+from autotune.model import Checkpointing, Compile, OptimizerKind, Precision, Settings
+from tests.unit.export_samples import ALL, recommend
+
+PLAIN = recommend(Settings())
+BF16 = recommend(Settings(precision=Precision.BF16, compile=Compile.DEFAULT, accumulate=4))
+EVERYTHING = recommend(ALL, world=2)
+
+
+def _notes(found: tuple[Note, ...]) -> dict[str, str]:
+    return {note.about: note.advice for note in found}
+
+
+def _fields(target: Target, settings: Settings, **options: Any) -> Any:
+    return json.loads(export(recommend(settings, **options), target).text)
+
+
+def test_hf_is_told_the_batch_and_that_nothing_else_is_wanted() -> None:
+    assert json.loads(export(PLAIN, Target.HF).text) == {
+        "per_device_train_batch_size": 24,
+        "gradient_accumulation_steps": 1,
+        "auto_find_batch_size": False,
+        "bf16": False,
+        "fp16": False,
+        "torch_compile": False,
+    }
+
+
+def test_hf_is_told_everything_it_has_a_field_for() -> None:
+    exported = export(EVERYTHING, Target.HF)
+    assert json.loads(exported.text) == {
+        "per_device_train_batch_size": 24,
+        "gradient_accumulation_steps": 3,
+        "auto_find_batch_size": False,
+        "bf16": False,
+        "fp16": True,
+        "torch_compile": True,
+        "torch_compile_mode": "max-autotune",
+        "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+        "dataloader_num_workers": 4,
+        "dataloader_pin_memory": True,
+    }
+    assert {"init_scale", "optimizer", "memory_format", "attention", "allocator"} <= _notes(exported.notes).keys()
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "tf32"),
+    [
+        (Precision.DEFAULT, "cuda", None),
+        (Precision.FP32, "cuda", False),
+        (Precision.TF32, "cuda", True),
+        (Precision.BF16, "cuda", True),
+        (Precision.FP16, "cuda", None),
+        (Precision.FP32, "cpu", None),
+        (Precision.BF16, "cpu", None),
+    ],
+)
+def test_hf_is_told_about_tf32_where_it_would_not_refuse_it(
+    precision: Precision, device: str, tf32: bool | None
+) -> None:
+    assert _fields(Target.HF, Settings(precision=precision), device=device).get("tf32") is tf32
+
+
+def test_hf_allows_tf32_by_itself_when_it_compiles_and_this_is_said() -> None:
+    assert '"tf32": false' in _notes(export(recommend(Settings(compile=Compile.DEFAULT)), Target.HF).notes)["compile"]
+    assert "compile" not in _notes(export(BF16, Target.HF).notes)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "optim"),
+    [
+        ("AdamW", OptimizerKind.FUSED, "adamw_torch_fused"),
+        ("AdamW", OptimizerKind.FOREACH, "adamw_torch"),
+        ("AdamW", OptimizerKind.FOR_LOOP, None),
+        ("AdamW", OptimizerKind.DEFAULT, None),
+        ("SGD", OptimizerKind.FUSED, None),
+        ("", OptimizerKind.FUSED, None),
+    ],
+)
+def test_hf_gets_an_optimizer_only_where_it_is_known_to_be_adamw(
+    optimizer: str, kind: OptimizerKind, optim: str | None
+) -> None:
+    exported = export(recommend(Settings(optimizer=kind), optimizer=optimizer), Target.HF)
+    assert json.loads(exported.text).get("optim") == optim
+    assert ("optimizer" in _notes(exported.notes)) is (optim is None and kind is not OptimizerKind.DEFAULT)
+
+
+def test_hf_is_told_to_stay_on_the_cpu() -> None:
+    assert _fields(Target.HF, Settings(), device="cpu")["use_cpu"] is True
+
+
+def test_lightning_is_told_trainer_and_data_arguments() -> None:
+    assert json.loads(export(PLAIN, Target.LIGHTNING).text) == {
+        "trainer": {"precision": "32-true", "accumulate_grad_batches": 1, "devices": 1},
+        "data": {"batch_size": 24},
+    }
+    assert json.loads(export(EVERYTHING, Target.LIGHTNING).text) == {
+        "trainer": {"precision": "16-mixed", "accumulate_grad_batches": 3, "devices": 2, "benchmark": True},
+        "data": {"batch_size": 24, "num_workers": 4, "pin_memory": True},
+    }
+    assert _fields(Target.LIGHTNING, Settings(precision=Precision.BF16), device="cpu")["trainer"] == {
+        "precision": "bf16-mixed",
+        "accumulate_grad_batches": 1,
+        "devices": 1,
+        "accelerator": "cpu",
+    }
+
+
+def test_lightning_has_no_switch_for_checkpointing_and_gets_the_line_to_write() -> None:
+    advice = _notes(export(recommend(Settings(checkpointing=Checkpointing.BLOCKS)), Target.LIGHTNING).notes)
+    assert advice["checkpointing"].startswith("no switch in Trainer; in configure_model() of the LightningModule: ")
+    assert "torch.utils.checkpoint.checkpoint(block, inputs, use_reentrant=False)" in advice["checkpointing"]
+
+
+@pytest.mark.parametrize(("precision", "warned"), [(Precision.FP16, True), (Precision.BF16, False)])
+def test_lightning_refuses_clipping_with_a_fused_optimizer_under_fp16(precision: Precision, warned: bool) -> None:
+    exported = export(recommend(Settings(precision=precision, optimizer=OptimizerKind.FUSED)), Target.LIGHTNING)
+    assert ("gradient_clip_val" in _notes(exported.notes)["optimizer"]) is warned
+
+
+def test_accelerate_is_told_in_the_keys_of_its_own_questionnaire() -> None:
+    assert export(recommend(BF16.settings, world=2), Target.ACCELERATE).text == (
+        'compute_environment: "LOCAL_MACHINE"\n'
+        "debug: false\n"
+        'distributed_type: "MULTI_GPU"\n'
+        "dynamo_config:\n"
+        '  dynamo_backend: "INDUCTOR"\n'
+        '  dynamo_mode: "default"\n'
+        "  dynamo_use_dynamic: false\n"
+        "  dynamo_use_fullgraph: false\n"
+        "  dynamo_use_regional_compilation: false\n"
+        "enable_cpu_affinity: false\n"
+        "machine_rank: 0\n"
+        'main_training_function: "main"\n'
+        'mixed_precision: "bf16"\n'
+        "num_machines: 1\n"
+        "num_processes: 2\n"
+        'rdzv_backend: "static"\n'
+        "same_network: true\n"
+        "use_cpu: false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("world", "device", "kind"), [(1, "cuda", "NO"), (2, "cuda", "MULTI_GPU"), (2, "cpu", "MULTI_CPU")]
+)
+def test_accelerate_is_told_how_many_train_together(world: int, device: str, kind: str) -> None:
+    lines = export(recommend(Settings(), world=world, device=device), Target.ACCELERATE).text.splitlines()
+    assert f'distributed_type: "{kind}"' in lines
+    assert f"num_processes: {world}" in lines
+    assert f"use_cpu: {str(device == 'cpu').lower()}" in lines
+    assert "dynamo_config:" not in lines
+
+
+def test_accelerate_has_no_key_for_the_batch_and_this_is_said() -> None:
+    advice = _notes(export(BF16, Target.ACCELERATE).notes)
+    assert "DataLoader(..., batch_size=24)" in advice["micro_batch"]
+    assert "Accelerator(gradient_accumulation_steps=4)" in advice["accumulate"]
+
+
+def test_hydra_gets_an_override_for_every_value() -> None:
+    lines = export(EVERYTHING, Target.HYDRA).text.splitlines()
+    assert lines == [
+        "++autotune.micro_batch=24",
+        "++autotune.world=2",
+        "++autotune.precision=fp16",
+        "++autotune.init_scale=1024.0",
+        "++autotune.checkpointing=own",
+        "++autotune.compile=max-autotune",
+        "++autotune.activation_budget=0.5",
+        "++autotune.optimizer=fused",
+        "++autotune.memory_format=channels_last",
+        "++autotune.attention=flash",
+        "++autotune.cudnn_benchmark=true",
+        "++autotune.set_to_none=false",
+        "++autotune.loader_workers=4",
+        "++autotune.pin_memory=true",
+        "++autotune.allocator='expandable_segments:True,max_split_size_mb:128'",
+        "++autotune.accumulate=3",
+    ]
+
+
+def test_hydra_gets_the_same_values_in_a_file() -> None:
+    lines = export(PLAIN, Target.HYDRA).file_text.splitlines()
+    assert lines[:3] == ["micro_batch: 24", "world: 1", 'precision: "default"']
+    assert "loader_workers: null" in lines
+    assert 'compile: "off"' in lines  # bare, YAML 1.1 would take it for false
+    assert len(lines) == len(export(PLAIN, Target.HYDRA).text.splitlines())
+
+
+def test_hydra_applies_nothing_and_this_is_said_once() -> None:
+    (applied, allocator) = export(EVERYTHING, Target.HYDRA).notes
+    assert applied.about == "settings"
+    assert applied.value.startswith("precision,init_scale,checkpointing,compile,")
+    assert allocator.about == "allocator"
+
+
+def test_a_shell_gets_what_pytorch_reads_and_the_batch() -> None:
+    assert export(EVERYTHING, Target.ENV).text.splitlines() == [
+        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128",
+        "export PYTORCH_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128",
+        "export AUTOTUNE_BATCH_SIZE=24",
+        "export AUTOTUNE_ACCUMULATE=3",
+    ]
+
+
+def test_the_allocator_setting_reaches_everyone_else_as_variables_to_set() -> None:
+    for target in Target:
+        advice = _notes(export(EVERYTHING, target).notes).get("allocator", "")
+        assert ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in advice) is (target is not Target.ENV)
