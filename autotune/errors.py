@@ -5,9 +5,12 @@ AutotuneError                      exit 1
 ├── NothingFits                    exit 3    no batch size is safe; carries the memory split
 ├── WorkloadError                  exit 4    the user's own code fails; carries their traceback
 ├── EnvironmentTrouble             exit 5    device, libraries or operating system stand in the way
-│   └── StoreError                 exit 5    the ledger cannot be opened, read or written
+│   ├── StoreError                 exit 5    the ledger cannot be opened, read or written
+│   └── StaleConfigError           exit 5    a recommendation was made for something else than what is here
 ├── TimeRanOut                     exit 124  the time budget ended before any size was certified
 └── Interrupted                    exit 130/143  Ctrl-C or SIGTERM; what was measured is kept
+
+StaleConfig, a warning: the same as StaleConfigError where that was not asked to be an error.
 """
 
 
@@ -57,6 +60,17 @@ class StoreError(EnvironmentTrouble):
     """Raised by ``storage`` when the ledger cannot be opened, read or written."""
 
     kind = "store"
+
+
+class StaleConfigError(EnvironmentTrouble):
+    """Raised by ``load(..., strict=True)`` and ``Tuned.prepare`` where the file was made for something else."""
+
+    kind = "stale_config"
+
+
+class StaleConfig(UserWarning):
+    """Given by ``load`` and ``Tuned.prepare``: machine, PyTorch, allocator, model or number of devices are not those
+    that the file was made for, so that its figures need not hold."""
 
 
 class TimeRanOut(AutotuneError):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from autotune.model import Cause, Form, Outcome, ProbeResult, SearchResult
 from autotune.report.evidence import certificate
-from autotune.report.words import OUTCOMES, failure_words, short_type
+from autotune.report.words import OUTCOMES, failure_words, format_rate, short_type
 from autotune.units import format_seconds
 
 SPREAD_LIMIT = 0.20
@@ -108,14 +108,66 @@ def _spawned(result: SearchResult) -> Iterator[str]:
         yield "probes ran in fresh interpreters (spawn) instead of forks, which costs the start of torch each time"
 
 
+def _incomplete(result: SearchResult) -> Iterator[str]:
+    if not result.answer.complete:
+        yield (
+            "time ran out before the search was complete; this is the best that was certified by then, and the same "
+            "command with a larger --time-budget goes on"
+        )
+
+
+def _accumulation(result: SearchResult) -> Iterator[str]:
+    """Where micro-batches do not add up to one large batch."""
+    settings = result.settings
+    if settings.accumulate == 1:
+        return
+    compared = [p for p in result.probes if p.form is Form.COMPARE and p.settings.accumulate > 1]
+    differs = [p for p in compared if p.outcome is Outcome.CHANGES_TRAINING]
+    if differs:
+        yield (
+            f"accumulation is not equivalent here: {settings.accumulate} micro-batches train something else than one "
+            f"batch of all their samples ({_reason(differs[-1])})"
+        )
+    elif result.workload.traits.batch_norm:
+        yield (
+            "accumulation is not equivalent: batch norm takes its statistics of "
+            f"{result.answer.recommended_batch} samples at a time, not of all {settings.accumulate} micro-batches"
+        )
+
+
+def _learning_rate(result: SearchResult) -> Iterator[str]:
+    """Advice, no action: what the user's learning rate was chosen for is not known here."""
+    if not result.plan.space or result.plan.effective_batch is not None:
+        return
+    samples = result.answer.recommended_batch * result.settings.accumulate * result.plan.world
+    yield (
+        f"an optimizer step sees {samples} samples: if your learning rate was chosen for another number, hold that "
+        "number with --effective-batch N, or scale the rate (in proportion for SGD, by the square root for Adam)"
+    )
+
+
+def _data_bound(result: SearchResult) -> Iterator[str]:
+    loading = result.answer.loading
+    if loading is not None and loading.data_bound:
+        yield (
+            f"data-bound: the data set gives {format_rate(loading.samples_per_second)} samples/s with {loading.workers} "
+            f"workers, training takes {format_rate(loading.training_samples_per_second)}: faster settings gain nothing "
+            "until loading is faster"
+        )
+
+
 _RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
+    _incomplete,
     _limited_by_something_else,
+    _accumulation,
+    _data_bound,
     _holes,
     _legal_step,
     _last_batch_of_one,
     _evaluation_not_probed,
     _skipped_steps,
     _uneven_steps,
+    _learning_rate,
     _spawned,
 )
 

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.model import Machine, Outcome, SearchResult, Settings, WorkloadInfo
+from autotune.knobs import knob_of
+from autotune.model import Answer, Machine, Outcome, ProbeResult, SearchResult, Settings, WorkloadInfo
 from autotune.report.advice import advice
+from autotune.report.baseline import baseline, is_own, throughput
 from autotune.report.evidence import certificate
 from autotune.report.fields import Batch, Document, Error, Evidence, FailureDocument, NoBatch
 from autotune.report.fields import Machine as MachineFields
@@ -18,34 +21,34 @@ from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""The older and the newer name of one setting: torch 2.6 reads only the first, newer versions prefer the second."""
 _EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
 
 
 def document(result: SearchResult) -> Document:
-    """The recommendation a finished search makes."""
-    answer, settings = result.answer, result.settings
+    """The recommendation a search makes that has certified a batch."""
+    answer, settings, world = result.answer, result.settings, result.plan.world
     proof = certificate(result, answer.recommended_batch) or result.certificate
-    rate = proof.samples_per_second
+    rate = throughput(result)
     return Document(
         schema_version=1,
         created=result.created,
-        complete=True,
+        complete=answer.complete,
         workload=_workload(result.workload),
         machine=MachineFields(**asdict(result.machine)),
-        settings=_settings(settings),
+        settings=_settings(_with_loading(settings, answer)),
+        changes={name: _in_words(name, value) for name, value in settings.changes(result.plan.settings).items()},
         batch=Batch(
             micro_batch=answer.recommended_batch,
             accumulate=settings.accumulate,
-            effective=answer.recommended_batch * settings.accumulate,
+            world=world,
+            effective=answer.recommended_batch * settings.accumulate * world,
             max_batch=answer.max_batch,
             refuted_at=answer.refuted_at,
         ),
-        environment=_environment(settings),
+        environment=settings.environment,
         evidence=Evidence(
             samples_per_second=rate,
-            baseline_samples_per_second=rate,
+            baseline_samples_per_second=rate if is_own(result) else _rate(baseline(result)),
             peak_bytes=proof.measurement.peak_device_bytes,
             budget_bytes=result.budget.limit_bytes,
             headroom_bytes=result.budget.headroom_bytes,
@@ -53,6 +56,7 @@ def document(result: SearchResult) -> Document:
             probes=len(result.probes),
             out_of_memory_probes=sum(p.outcome in _EXHAUSTED for p in result.probes),
             seconds=result.seconds,
+            loading_samples_per_second=answer.loading.samples_per_second if answer.loading else None,
             prediction=PredictionFields(**asdict(answer.prediction)) if answer.prediction else None,
         ),
         search_id=result.search_id,
@@ -97,7 +101,7 @@ def failure_document(
             max_batch=None,
             refuted_at=None,
         ),
-        environment=_environment(settings) if settings else {},
+        environment=settings.environment if settings else {},
         evidence=None,
         search_id=None,
         limited_by=None,
@@ -135,6 +139,11 @@ def read(text: str) -> Document:
     )
 
 
+def settings_of(content: Document) -> Settings:
+    """The settings that a document recommends, accumulation included."""
+    return Settings(**dict(content.settings), accumulate=content.batch.accumulate)
+
+
 def _path(location: tuple[int | str, ...]) -> str:
     return ".".join(str(step) for step in location) or "the file"
 
@@ -144,8 +153,21 @@ def _workload(workload: WorkloadInfo) -> WorkloadFields:
 
 
 def _settings(settings: Settings) -> SettingsFields:
-    return SettingsFields(precision=settings.precision, allocator=settings.allocator)
+    return SettingsFields(**{name: getattr(settings, name) for name in SettingsFields.model_fields})
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    return dict.fromkeys(_ALLOCATOR_VARIABLES, settings.allocator) if settings.allocator else {}
+def _in_words(name: str, value: Any) -> str:
+    """A value of the settings as it is written on the command line."""
+    return str(value) if name == "accumulate" else knob_of(name).text(value)
+
+
+def _with_loading(settings: Settings, answer: Answer) -> Settings:
+    """The data loader's settings were measured apart from those of the step."""
+    loading = answer.loading
+    if loading is None:
+        return settings
+    return replace(settings, loader_workers=loading.workers, pin_memory=loading.pin_memory)
+
+
+def _rate(probe: ProbeResult | None) -> float | None:
+    return probe.samples_per_second if probe else None

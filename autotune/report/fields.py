@@ -1,13 +1,18 @@
 """The fields of ``autotune.json`` and of what ``--json`` prints. Field docs become descriptions in the schema.
 
-History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``.
+History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
+then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
+``evidence.loading_samples_per_second``, and ``complete`` may be false.
+What an older file leaves out is what autotune did when it was written.
 """
 
 from typing import Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from autotune.model import Precision
+from autotune.errors import UsageError
+from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, OptimizerKind, Precision
+from autotune.model import Settings as ModelSettings
 
 
 class _Part(BaseModel):
@@ -42,11 +47,43 @@ class Machine(_Part):
 
 
 class Settings(_Part):
-    """How it is trained, as far as autotune applied it."""
+    """How it is trained, as far as autotune applied it. The defaults change nothing of the user's own training."""
 
     precision: Precision
+    """Number formats: default (what the script gets without asking), fp32 (strict), tf32, bf16 or fp16 (autocast)."""
+    init_scale: float = Field(default=65536.0, gt=0, allow_inf_nan=False)
+    """Where the gradient scaler begins (fp16)."""
+    checkpointing: Checkpointing = Checkpointing.OFF
+    """Activation checkpointing: off, own (the model's switch), blocks (every repeated block), alternate (every second)."""
+    compile: Compile = Compile.OFF
+    """Mode of torch.compile of the whole model."""
+    activation_budget: float = Field(default=1.0, gt=0, le=1)
+    """With compile: share of the activations that may be kept for the backward pass."""
+    optimizer: OptimizerKind = OptimizerKind.DEFAULT
+    """Implementation of the optimizer's step; default = as the user made it."""
+    memory_format: MemoryFormat = MemoryFormat.DEFAULT
+    """Order of the dimensions of four-dimensional tensors in memory."""
+    attention: Attention = Attention.DEFAULT
+    """Backend of scaled_dot_product_attention; default = PyTorch's choice."""
+    cudnn_benchmark: bool = False
+    """Whether cuDNN times its convolution algorithms and keeps the fastest."""
+    set_to_none: bool = True
+    """Whether zero_grad lets go of gradients instead of filling them with zeros."""
+    loader_workers: int | None = Field(default=None, ge=0)
+    """Processes of the data loader; null = as the user has it, or no data set."""
+    pin_memory: bool = False
+    """Whether the data loader hands out page-locked batches."""
     allocator: str
     """Allocator configuration in PyTorch's syntax; empty = the default."""
+
+    @field_validator("allocator")
+    @classmethod
+    def _is_a_configuration(cls, value: str) -> str:
+        try:
+            ModelSettings(allocator=value)
+        except UsageError as error:
+            raise ValueError(error.message) from error
+        return value
 
 
 class Batch(_Part):
@@ -56,8 +93,10 @@ class Batch(_Part):
     """Recommended size of one batch on the device; certified."""
     accumulate: int = Field(ge=1)
     """Micro-batches per optimizer step."""
+    world: int = Field(default=1, ge=1)
+    """Devices that train together, each with micro-batches of its own."""
     effective: int = Field(ge=1)
-    """Samples per optimizer step: micro_batch times accumulate."""
+    """Samples per optimizer step on all devices together: micro_batch times accumulate times world."""
     max_batch: int = Field(ge=1)
     """Largest certified size."""
     refuted_at: int | None
@@ -65,8 +104,9 @@ class Batch(_Part):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.effective != self.micro_batch * self.accumulate:
-            raise ValueError(f"effective is {self.effective}, micro_batch times accumulate is not")
+        product = self.micro_batch * self.accumulate * self.world
+        if self.effective != product:
+            raise ValueError(f"effective is {self.effective}, micro_batch times accumulate times world is {product}")
         if self.micro_batch > self.max_batch:
             raise ValueError(f"micro_batch {self.micro_batch} is above max_batch {self.max_batch}")
         if self.refuted_at is not None and self.refuted_at <= self.max_batch:
@@ -101,9 +141,10 @@ class Evidence(_Part):
     """What the probe that certified micro_batch saw, and what the search cost."""
 
     samples_per_second: float | None
-    """Throughput at micro_batch; null where nothing could be timed."""
+    """Throughput of one device at micro_batch; null where nothing could be timed."""
     baseline_samples_per_second: float | None
-    """Throughput of the user's own settings; the same number, since the settings are the user's own."""
+    """Best throughput of the user's own settings at a size they are safe at; the same number where the settings are the
+    user's own, null where those were never timed."""
     peak_bytes: int | None
     """Device-wide peak of the job at micro_batch."""
     budget_bytes: int
@@ -118,6 +159,8 @@ class Evidence(_Part):
     """Those of them that ran out of device or host memory."""
     seconds: float
     """Wall time of the search."""
+    loading_samples_per_second: float | None = None
+    """How fast the data loader gives batches with its settings; null where that was not measured."""
     prediction: Prediction | None = None
     """Null where nothing was recorded, or the recording could not be used."""
 
@@ -136,13 +179,16 @@ class Document(_Part):
     schema_version: Literal[1]
     created: AwareDatetime
     complete: bool
-    """True: only a search that ran to its end gives an answer."""
+    """False: time ran out, and this is the best that was certified by then."""
     workload: Workload
     machine: Machine
     settings: Settings
+    changes: dict[str, str] = {}
+    """What of the user's own settings is changed: field of settings (or accumulate) to its new value, as
+    on the command line."""
     batch: Batch
     environment: dict[str, str]
-    """Variables to set for the training."""
+    """Variables to set for the training, before it touches the device."""
     evidence: Evidence
     search_id: str
     """The search in autotune's ledger."""

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from autotune.model import Budget, ProbeResult, SearchResult
 from autotune.report.advice import advice
+from autotune.report.baseline import baseline, throughput
 from autotune.report.columns import align
 from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
 from autotune.report.prediction import prediction_words
 from autotune.report.probes import failure_lines, probe_table
+from autotune.report.tuning import OWN, left_out, settings_table, settings_words
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
 from autotune.units import format_bytes, format_seconds
 
@@ -32,12 +34,14 @@ def report(result: SearchResult, *, output: str = "", verbose: bool = False) -> 
     """
     blocks = [
         Block(title="", lines=(headline(result), *_facts(result))),
+        Block(title="settings", lines=settings_table(result)),
         Block(title="probes", lines=probe_table(result.probes)),
     ]
     if verbose:
         failures = [line for probe in result.probes for line in failure_lines(probe)]
         blocks.append(Block(title="failures", lines=tuple(failures)))
     blocks.append(Block(title="mind", lines=tuple(f"- {text}" for text in advice(result))))
+    blocks.append(Block(title="not tried here", lines=left_out(result)))
     blocks.append(Block(title="next", lines=_next_step(result, output)))
     return tuple(block for block in blocks if block.lines)
 
@@ -60,6 +64,8 @@ def headline(result: SearchResult) -> str:
 
 def _facts(result: SearchResult) -> tuple[str, ...]:
     rows = []
+    if result.plan.space:
+        rows.append(("settings", _settings(result)))
     if result.plan.recommend:
         rows.append(("recommended", _recommendation(result)))
     prediction = result.answer.prediction
@@ -75,6 +81,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
             ", ".join(f"{format_rate(p.samples_per_second)} samples/s at batch {p.batch_size}" for p in shown),
         )
     )
+    rows.append(("loading", _loading(result)))
     rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
     rows.append(("budget", _budget(result.budget)))
     rows.append(("memory", composition_words(result.certificate)))
@@ -95,6 +102,25 @@ def _recommendation(result: SearchResult) -> str:
     else:
         why = "the smallest certified batch within 2 % of the best throughput"
     return f"batch {answer.recommended_batch}{held} - {why}"
+
+
+def _settings(result: SearchResult) -> str:
+    """What is recommended, and by how much it is faster."""
+    words = settings_words(result.settings, result.plan.settings)
+    own, rate = baseline(result), throughput(result)
+    base = own.samples_per_second if own else None
+    if words == OWN:
+        return f"{words} - nothing that was tried is faster and trains the same"
+    return f"{words} - {rate / base:.2f} times as fast as yours" if rate and base else words
+
+
+def _loading(result: SearchResult) -> str:
+    loading = result.answer.loading
+    if loading is None:
+        return ""
+    workers = "no worker" if loading.workers == 0 else f"{loading.workers} worker{'s' if loading.workers > 1 else ''}"
+    verdict = "data-bound: training waits for data" if loading.data_bound else "fast enough"
+    return f"{format_rate(loading.samples_per_second)} samples/s with {workers} - {verdict}"
 
 
 def _peak(probe: ProbeResult) -> str:
@@ -123,6 +149,10 @@ def _cost(result: SearchResult) -> str:
 def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
     where = f" (batch.micro_batch in {output})" if output else ""
     lines = [f"train with batch size {result.answer.recommended_batch}{where}"]
+    if result.settings.changes(result.plan.settings) and output:
+        lines.append(
+            f'apply the settings as they were probed: tuned = autotune.load("{output}") in your training script'
+        )
     if result.settings.allocator:
         lines.append(f"set PYTORCH_CUDA_ALLOC_CONF={result.settings.allocator} for the training as well")
     if not output:

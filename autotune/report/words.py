@@ -14,6 +14,7 @@ OUTCOMES = {
     Outcome.CRASHED: "crashed",
     Outcome.WORKLOAD_ERROR: "workload error",
     Outcome.UNSUPPORTED: "not supported",
+    Outcome.CHANGES_TRAINING: "trains something else",
     Outcome.UNRELIABLE: "unreliable",
 }
 
@@ -38,6 +39,10 @@ CAUSES = {
     Cause.USER_CODE: "the workload's own code raised",
     Cause.USER_BUG: "the workload's own code is broken",
     Cause.NOT_SUPPORTED: "not supported here",
+    Cause.GRADIENTS_LOST: "other parameters get gradients",
+    Cause.GRADIENTS_DIFFER: "the gradient differs",
+    Cause.LOSS_DIFFERS: "the loss differs",
+    Cause.BUFFERS_DIFFER: "buffers such as running statistics differ",
     Cause.ENVIRONMENT: "driver, device or installation trouble",
     Cause.OTHERS: "other processes changed their use of the device",
 }
@@ -59,18 +64,37 @@ REASONS = {
     Reason.REFUTE: "too large?",
     Reason.CORRECT: "corrected",
     Reason.ALLOCATOR: "allocator",
+    Reason.BASELINE: "your settings",
+    Reason.KNOWN: "known to pay",
+    Reason.CHANGE: "one change",
+    Reason.SAMPLED: "sampled",
+    Reason.LARGER: "room for more",
+    Reason.COMPARE: "same training?",
+    Reason.LOADING: "loading",
 }
 
-FORMS = {Form.SHORT: "short", Form.LONG: "long"}
+FORMS = {
+    Form.SHORT: "short",
+    Form.LONG: "long",
+    Form.TIMED: "timed",
+    Form.COMPARE: "compare",
+    Form.LOADING: "load",
+}
 
 BOUNDS = {
     "max_batch": "no larger size was allowed",
     "data_set": "the data set has no more samples",
+    "not_searched": "larger ones were not tried",
 }
 """``Answer.limited_by`` where a bound ended the search; everything else there is a ``Cause`` or the time budget."""
 
 _SELF_EXPLAINING = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.SIZE_LIMIT, Cause.TIMEOUT})
 """Causes that add nothing to the words of their outcome."""
+
+
+def outcome_of(probe: ProbeResult) -> str:
+    """The outcome in words."""
+    return OUTCOMES[probe.outcome]
 
 
 def failure_words(probe: ProbeResult) -> str:

@@ -1,15 +1,18 @@
 """Every example does what it says, on the CPU, with real out-of-memory events."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from autotune import api
 from autotune.model import Cause, Form, Outcome, Question, Reason, SearchResult
 from autotune.probe.launcher import Launcher
+from autotune.report.document import document, to_text
 from autotune.units import parse_bytes
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -84,6 +87,42 @@ def test_in_python_finds_a_batch_and_trains_in_the_same_process(storage: str) ->
     )
     assert done.returncode == 0, done.stderr
     assert "largest safe batch:" in done.stdout and "one step at that size: done" in done.stdout
+
+
+def train_with_config(folder: Path, steps: int = 3) -> list[str]:
+    """What the example prints when it is run in this folder, a line each; fails on any warning."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "train_with_config.py"), "--steps", str(steps)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_train_with_config_runs_without_a_file(tmp_path: Path) -> None:
+    tuned, rate, loss = train_with_config(tmp_path)
+    assert tuned == f"Tuned(no autotune.json, {'cuda' if torch.cuda.is_available() else 'cpu'})"
+    assert re.fullmatch(r"[\d,.]+ samples/s over 3 steps of 16 x 1 samples", rate)
+    assert loss.startswith("loss of the last step: ")
+
+
+def test_train_with_config_is_searched_and_trains_with_what_was_found(tmp_path: Path, storage: str) -> None:
+    result = search("train_with_config.py", storage, memory_limit="1GiB", max_batch=4, accumulate=2, precision="bf16")
+    (tmp_path / "autotune.json").write_text(to_text(document(result)))
+    size = result.answer.recommended_batch
+    tuned, rate, loss, against = train_with_config(tmp_path)
+    assert tuned == f"Tuned(autotune.json: batch {size}, accumulate 2, cpu)"
+    assert rate.endswith(f"samples/s over 3 steps of {size} x 2 samples")
+    assert loss.startswith("loss of the last step: ")
+    measured = document(result).evidence.samples_per_second
+    assert re.fullmatch(rf"[+-][\d.]+ % against the {measured:,.1f} samples/s that autotune measured", against)
+
+
+def test_the_diff_that_train_with_config_shows_is_what_it_does() -> None:
+    text = (EXAMPLES / "train_with_config.py").read_text()
+    doc, code = text.split('"""', 2)[1:]
+    added = [line.strip()[1:].strip() for line in doc.splitlines() if line.strip().startswith("+")]
+    marked = re.findall(r"^ *(.*?)  # (\d)$", code, re.MULTILINE)
+    assert [line for line, _ in marked] == added
+    assert [number for _, number in marked] == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))

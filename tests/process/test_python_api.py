@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import autotune
 from autotune.units import MIB
 from tests.process.support import ASSETS, clean_environment, run
@@ -73,8 +75,27 @@ def test_importing_autotune_imports_nothing_heavy() -> None:
     assert json.loads(done.stdout) == []
 
 
+def test_looking_at_what_autotune_offers_imports_nothing_heavy_and_using_it_does() -> None:
+    code = (
+        f"import json, sys, autotune; seen = dir(autotune); "
+        f"light = [name for name in {HEAVY} if name in sys.modules]; "
+        "from autotune import load; print(json.dumps([seen, light, 'torch' in sys.modules, 'typer' in sys.modules]))"
+    )
+    done = run([sys.executable, "-c", code], Path.cwd())
+    seen, light, torch, typer = json.loads(done.stdout)
+    assert set(autotune.__all__) <= set(seen)
+    assert (light, torch, typer) == ([], True, False)
+
+
 def test_the_public_names_are_those_of_all() -> None:
     public = {
-        name for name, value in vars(autotune).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+        name
+        for name in dir(autotune)
+        if not name.startswith("_") and not isinstance(getattr(autotune, name), ModuleType)
     }
     assert sorted(public) == sorted(autotune.__all__)
+
+
+def test_a_name_that_autotune_has_not_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'autotune' has no attribute 'save'"):
+        getattr(autotune, "save")  # noqa: B009 - mypy knows as well

@@ -1,16 +1,44 @@
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import jsonschema
 import pytest
 from pydantic import ValidationError
 
 from autotune.errors import NothingFits, UsageError
-from autotune.model import Form, Outcome, Prediction, Reason, Settings
-from autotune.report.document import document, failure_document, read, schema, to_text
+from autotune.model import (
+    Attention,
+    Checkpointing,
+    Compile,
+    Form,
+    MemoryFormat,
+    OptimizerKind,
+    Outcome,
+    Precision,
+    Prediction,
+    ProbeResult,
+    Reason,
+    SearchResult,
+    Settings,
+)
+from autotune.report.document import document, failure_document, read, schema, settings_of, to_text
 from autotune.report.fields import Batch, Document, FailureDocument
+from autotune.report.fields import Settings as SettingsFields
 from autotune.units import GIB
-from tests.cli.results import BUDGET, MACHINE, NOON, RESULT, WORKLOAD, failing, fitting, with_answer, with_settings
+from tests.cli.results import (
+    ANSWER,
+    BUDGET,
+    MACHINE,
+    NOON,
+    PLAN,
+    PROBES,
+    RESULT,
+    WORKLOAD,
+    failing,
+    fitting,
+    with_answer,
+    with_settings,
+)
 
 GOLDEN = {
     "schema_version": 1,
@@ -18,8 +46,23 @@ GOLDEN = {
     "complete": True,
     "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808},
     "machine": asdict(MACHINE),
-    "settings": {"precision": "default", "allocator": ""},
-    "batch": {"micro_batch": 24, "accumulate": 1, "effective": 24, "max_batch": 27, "refuted_at": 28},
+    "settings": {
+        "precision": "default",
+        "init_scale": 65536.0,
+        "checkpointing": "off",
+        "compile": "off",
+        "activation_budget": 1.0,
+        "optimizer": "default",
+        "memory_format": "default",
+        "attention": "default",
+        "cudnn_benchmark": False,
+        "set_to_none": True,
+        "loader_workers": None,
+        "pin_memory": False,
+        "allocator": "",
+    },
+    "changes": {},
+    "batch": {"micro_batch": 24, "accumulate": 1, "world": 1, "effective": 24, "max_batch": 27, "refuted_at": 28},
     "environment": {},
     "evidence": {
         "samples_per_second": 150.0,
@@ -31,6 +74,7 @@ GOLDEN = {
         "probes": 7,
         "out_of_memory_probes": 2,
         "seconds": 17.0,
+        "loading_samples_per_second": None,
         "prediction": None,
     },
     "search_id": "ab12cd34ef56",
@@ -40,6 +84,30 @@ GOLDEN = {
 PREDICTED = with_answer(
     prediction=Prediction(limit=27, recorded_up_to=7, allocated_bytes=40_000_000_000, reserved_bytes=41_000_000_000)
 )
+OLDER = {
+    **GOLDEN,
+    "settings": {"precision": "bf16", "allocator": "max_split_size_mb:128"},
+    "batch": {"micro_batch": 24, "accumulate": 4, "effective": 96, "max_batch": 27, "refuted_at": 28},
+}
+"""As it was written before more than precision and allocator were searched."""
+del OLDER["changes"]
+CHANGED = Settings(
+    precision=Precision.FP16,
+    init_scale=1024.0,
+    checkpointing=Checkpointing.ALTERNATE,
+    compile=Compile.MAX_AUTOTUNE,
+    activation_budget=0.5,
+    optimizer=OptimizerKind.FUSED,
+    memory_format=MemoryFormat.CHANNELS_LAST,
+    attention=Attention.FLASH,
+    cudnn_benchmark=True,
+    set_to_none=False,
+    loader_workers=3,
+    pin_memory=True,
+    allocator="expandable_segments:True",
+    accumulate=2,
+)
+"""Every field away from its default."""
 ERROR = NothingFits("batch 1 does not fit", hint="a smaller model", detail="split")
 
 
@@ -70,9 +138,133 @@ def test_a_document_written_before_there_were_predictions_is_still_one() -> None
     assert read(json.dumps(content)) == document(RESULT)
 
 
+def changed_to(settings: Settings, *, own: tuple[ProbeResult, ...] = PROBES) -> SearchResult:
+    """The user's own settings were probed as ``own`` says, and the answer holds for others, twice as fast."""
+    twice = tuple(
+        replace(
+            fitting(size, Form.LONG, Reason.CERTIFY, step_seconds=(size / 300 * settings.accumulate,)),
+            settings=settings,
+        )
+        for size in (24, 27)
+    )
+    return replace(RESULT, answer=replace(ANSWER, settings=settings), probes=(*own, *twice))
+
+
+def test_all_settings_are_in_the_document_under_their_names_with_their_defaults() -> None:
+    known = {field.name: field.default for field in fields(Settings) if field.name != "accumulate"}
+    assert {name: getattr(Settings(), name) for name in SettingsFields.model_fields} == known
+    assert {name: f.default for name, f in SettingsFields.model_fields.items() if not f.is_required()} == {
+        name: value for name, value in known.items() if name not in ("precision", "allocator")
+    }
+
+
+def test_settings_come_back_from_the_text_as_they_went_in() -> None:
+    assert all(value != getattr(Settings(), name) for name, value in asdict(CHANGED).items())
+    assert settings_of(read(to_text(document(changed_to(CHANGED))))) == CHANGED
+
+
+def test_what_the_settings_change_is_said_in_words() -> None:
+    content = document(changed_to(CHANGED))
+    assert content.changes == {
+        "precision": "fp16",
+        "init_scale": "1024",
+        "checkpointing": "alternate",
+        "compile": "max-autotune",
+        "activation_budget": "0.5",
+        "optimizer": "fused",
+        "memory_format": "channels_last",
+        "attention": "flash",
+        "cudnn_benchmark": "true",
+        "set_to_none": "false",
+        "loader_workers": "3",
+        "pin_memory": "true",
+        "allocator": "expandable_segments:True",
+        "accumulate": "2",
+    }
+
+
+def test_a_change_back_to_the_default_is_one_as_well() -> None:
+    changed = replace(CHANGED, allocator="", loader_workers=None)
+    probes = tuple(replace(probe, settings=changed) for probe in PROBES)
+    result = replace(with_settings(CHANGED), answer=replace(ANSWER, settings=changed), probes=probes)
+    assert document(result).changes == {"loader_workers": "default", "allocator": "default"}
+
+
+def test_what_the_user_asked_for_is_no_change() -> None:
+    assert document(with_settings(CHANGED)).changes == {}
+
+
+def test_a_document_of_before_is_read_with_what_was_done_then() -> None:
+    assert jsonschema.Draft202012Validator(schema()).is_valid(OLDER)
+    content = read(json.dumps(OLDER))
+    assert settings_of(content) == Settings(precision=Precision.BF16, allocator="max_split_size_mb:128", accumulate=4)
+    assert (content.batch.world, content.complete, content.changes) == (1, True, {})
+
+
+def test_an_answer_of_a_search_that_was_cut_short_is_not_complete() -> None:
+    content = document(with_answer(complete=False))
+    assert content.complete is False
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(to_text(content)))
+    assert read(to_text(content)) == content
+
+
+def test_the_user_s_own_settings_are_their_own_baseline() -> None:
+    assert (
+        document(with_answer(fitting(27, Form.LONG, step_seconds=(0.1,)))).evidence.baseline_samples_per_second == 150
+    )
+    accumulated = replace(CHANGED, accumulate=8)
+    result = with_settings(CHANGED)
+    result = replace(
+        result,
+        answer=replace(ANSWER, settings=accumulated),
+        probes=tuple(replace(p, settings=accumulated) for p in PROBES),
+    )
+    evidence = document(result).evidence
+    assert evidence.samples_per_second == 8 * 150
+    assert evidence.baseline_samples_per_second == 8 * 150
+
+
+def test_the_baseline_is_the_best_that_the_user_s_own_settings_reach_safely() -> None:
+    evidence = document(changed_to(CHANGED)).evidence
+    assert evidence.samples_per_second == pytest.approx(300)
+    assert evidence.baseline_samples_per_second == pytest.approx(150)
+
+
+def test_the_baseline_may_accumulate_otherwise() -> None:
+    own = replace(fitting(16, Form.TIMED, step_seconds=(0.5,)), settings=Settings(accumulate=3))
+    assert document(changed_to(CHANGED, own=(own,))).evidence.baseline_samples_per_second == pytest.approx(96)
+
+
+def test_short_probes_make_the_baseline_only_where_no_others_do() -> None:
+    quick = fitting(16, Form.SHORT, step_seconds=(0.01, 0.01))
+    timed = fitting(16, Form.TIMED, step_seconds=(0.125, 0.125))
+    assert document(changed_to(CHANGED, own=(quick, timed))).evidence.baseline_samples_per_second == pytest.approx(128)
+    assert document(changed_to(CHANGED, own=(quick,))).evidence.baseline_samples_per_second == pytest.approx(1600)
+
+
+@pytest.mark.parametrize("form", [Form.COMPARE, Form.LOADING])
+def test_what_is_no_ordinary_training_makes_no_baseline(form: Form) -> None:
+    other = fitting(16, form, step_seconds=(0.01, 0.01))
+    assert document(changed_to(CHANGED, own=(other,))).evidence.baseline_samples_per_second is None
+
+
+def test_a_size_that_the_own_settings_failed_at_makes_no_baseline_but_a_disturbed_probe_is_no_failure() -> None:
+    ran = fitting(40, Form.TIMED, step_seconds=(0.1,))
+    slower = fitting(8, Form.TIMED, step_seconds=(0.1,))
+    died = failing(40, form=Form.LONG)
+    disturbed = failing(40, Outcome.UNRELIABLE, form=Form.LONG)
+    assert document(changed_to(CHANGED, own=(ran, slower, died))).evidence.baseline_samples_per_second == 80
+    assert document(changed_to(CHANGED, own=(ran, slower, disturbed))).evidence.baseline_samples_per_second == 400
+
+
 def test_accumulation_holds_the_effective_batch_exactly() -> None:
     batch = document(with_settings(Settings(accumulate=4))).batch
-    assert (batch.micro_batch, batch.accumulate, batch.effective) == (24, 4, 96)
+    assert (batch.micro_batch, batch.accumulate, batch.world, batch.effective) == (24, 4, 1, 96)
+
+
+def test_devices_that_train_together_count_in_the_effective_batch() -> None:
+    batch = document(replace(RESULT, plan=replace(PLAN, world=8))).batch
+    assert (batch.micro_batch, batch.accumulate, batch.world, batch.effective) == (24, 1, 8, 192)
 
 
 def test_an_allocator_setting_goes_under_both_its_names() -> None:
@@ -118,7 +310,7 @@ def test_produced_documents_obey_the_schema() -> None:
         validator.validate(json.loads(to_text(content)))
 
 
-@pytest.mark.parametrize("missing", sorted(GOLDEN))
+@pytest.mark.parametrize("missing", sorted(GOLDEN.keys() - {"changes"}))
 def test_the_schema_refuses_a_document_without_a_field(missing: str) -> None:
     content = {name: value for name, value in GOLDEN.items() if name != missing}
     assert not jsonschema.Draft202012Validator(schema()).is_valid(content)
@@ -181,6 +373,36 @@ def test_reading_lists_every_bad_field_with_its_path() -> None:
     assert "autotune search" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("precision", "fp8", "Input should be 'default', 'fp32', 'tf32', 'bf16' or 'fp16'"),
+        ("init_scale", 0.0, "greater than 0"),
+        ("init_scale", "1024", "valid number"),
+        ("checkpointing", "all", "Input should be"),
+        ("compile", True, "Input should be"),
+        ("activation_budget", 1.5, "less than or equal to 1"),
+        ("optimizer", "fast", "Input should be"),
+        ("memory_format", None, "Input should be"),
+        ("attention", "paged", "Input should be"),
+        ("cudnn_benchmark", "yes", "valid boolean"),
+        ("set_to_none", 1, "valid boolean"),
+        ("loader_workers", -1, "greater than or equal to 0"),
+        ("loader_workers", 2.0, "valid integer"),
+        ("pin_memory", None, "valid boolean"),
+        ("allocator", "__import__('os')", "is not in PyTorch's form"),
+        ("batch_size", 4, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_name(field: str, value: object, complaint: str) -> None:
+    content = json.loads(to_text(document(RESULT)))
+    content["settings"][field] = value
+    with pytest.raises(UsageError, match="1 field is wrong") as caught:
+        read(json.dumps(content))
+    assert caught.value.detail.startswith(f"settings.{field}: ")
+    assert complaint in caught.value.detail
+
+
 def test_reading_something_else_says_so() -> None:
     with pytest.raises(UsageError, match="1 field is wrong") as caught:
         read("not json")
@@ -195,7 +417,9 @@ def test_a_report_without_an_answer_is_no_recommendation() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"effective": 25}, "effective is 25"),
+        ({"effective": 25}, "effective is 25, micro_batch times accumulate times world is 24"),
+        ({"world": 2}, "effective is 24, micro_batch times accumulate times world is 48"),
+        ({"world": 0, "effective": 0}, "greater than or equal to 1"),
         ({"micro_batch": 30, "effective": 30}, "above max_batch"),
         ({"refuted_at": 27}, "not above max_batch"),
         ({"micro_batch": 0, "effective": 0}, "greater than or equal to 1"),

@@ -1,0 +1,113 @@
+"""What a search of settings tried, as a table: each set of settings with what it reached and what became of it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autotune.knobs import knob_of, make_space
+from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Settings
+from autotune.report.baseline import baseline
+from autotune.report.columns import align
+from autotune.report.words import format_rate, outcome_of
+from autotune.units import format_bytes
+
+OWN = "as you have it"
+_TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
+_PRECISE = frozenset({Form.TIMED, Form.LONG})
+_HEADINGS = ("settings", "batch", "samples/s", "gain", "peak", "")
+
+
+def settings_words(settings: Settings, own: Settings) -> str:
+    """What is not as the user has it: ``precision=bf16 compile=default``; accumulation is told with the batch."""
+    changes = settings.changes(replace(own, accumulate=settings.accumulate))
+    return " ".join(f"{name}={knob_of(name).text(value)}" for name, value in changes.items()) or OWN
+
+
+def settings_table(result: SearchResult) -> tuple[str, ...]:
+    """One line for each set of settings that was tried: the user's own first, then by throughput, failures last.
+
+    Empty for a search of the batch alone.
+    """
+    groups: dict[Settings, list[ProbeResult]] = {}
+    for probe in result.probes:
+        if probe.form is not Form.LOADING:
+            groups.setdefault(replace(probe.settings, accumulate=1), []).append(probe)
+    own = replace(result.plan.settings, accumulate=1)
+    chosen = replace(result.settings, accumulate=1)
+    if not result.plan.space or set(groups) <= {own}:
+        return ()
+    reference = baseline(result)
+    rows = [(_row(settings, probes, own, chosen, reference), settings) for settings, probes in groups.items()]
+    rows.sort(key=lambda one: (one[1] != own, -(one[0].rate or 0.0)))
+    return align([_HEADINGS, *(row.cells for row, _ in rows)], right={1, 2, 3, 4})
+
+
+def left_out(result: SearchResult) -> tuple[str, ...]:
+    """Which knobs, or values of them, do not apply here, and why."""
+    if not result.plan.space:
+        return ()
+    _, left = make_space(result.plan.settings, result.plan.space, result.workload.traits, result.machine.device)
+    return tuple(f"{one.knob}{'=' + one.value if one.value else ''}: {one.why}" for one in left)
+
+
+class _Row:
+    def __init__(self, cells: tuple[str, ...], rate: float | None) -> None:
+        self.cells = cells
+        self.rate = rate
+
+
+def _row(
+    settings: Settings, probes: list[ProbeResult], own: Settings, chosen: Settings, reference: ProbeResult | None
+) -> _Row:
+    best = fastest(probes)
+    rate = best.samples_per_second if best else None
+    base = reference.samples_per_second if reference else None
+    gain = f"{rate / base:.2f}x" if rate and base else ""
+    said = _verdict(probes, best)
+    if settings == chosen:
+        said = f"recommended; {said}" if said else "recommended"
+    shown = best or probes[-1]
+    peak = format_bytes(shown.measurement.peak_device_bytes)
+    cells = (settings_words(settings, own), str(shown.batch_size), format_rate(rate), gain, peak, said)
+    return _Row(cells, rate if not _rejected(probes) else None)
+
+
+def fastest(probes: Iterable[ProbeResult]) -> ProbeResult | None:
+    """The probe with the highest throughput among those that fit, precise ones first; None if none was timed."""
+    timed = [p for p in probes if p.fits and p.form in _TRAINED and p.samples_per_second is not None]
+    precise = [p for p in timed if p.form in _PRECISE]
+    return max(precise or timed, key=lambda p: p.samples_per_second or 0.0, default=None)
+
+
+def _rejected(probes: list[ProbeResult]) -> ProbeResult | None:
+    """The comparison that found them to train something else."""
+    compared = [p for p in probes if p.form is Form.COMPARE]
+    return compared[-1] if compared and not compared[-1].fits else None
+
+
+def _verdict(probes: list[ProbeResult], best: ProbeResult | None) -> str:
+    rejected = _rejected(probes)
+    if rejected is not None:
+        return f"rejected: {_why(rejected)}"
+    failed = [p for p in probes if not p.fits and p.reason is not Reason.TRACE]
+    if best is None:
+        return _why(failed[-1]) if failed else ""
+    words = []
+    if any(p.form is Form.COMPARE for p in probes):
+        words.append("trains the same")
+    if any(p.form is Form.LONG and p.fits for p in probes):
+        words.append("certified")
+    compile_s = best.measurement.first_step_seconds
+    if best.measurement.graph_breaks is not None and compile_s is not None:
+        breaks = best.measurement.graph_breaks
+        words.append(f"first step {compile_s:.0f} s" + (f", {breaks} graph breaks" if breaks else ""))
+    if best.measurement.recompiles:
+        words.append(f"compiled {best.measurement.recompiles} times more later")
+    return ", ".join(words)
+
+
+def _why(probe: ProbeResult) -> str:
+    failure = probe.failure
+    if failure is None or probe.outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY):
+        return outcome_of(probe)
+    first = failure.message.splitlines()[0] if failure.message else ""
+    return f"{outcome_of(probe)}: {first}" if first else outcome_of(probe)

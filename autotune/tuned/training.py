@@ -1,0 +1,238 @@
+"""``autotune.load("autotune.json")`` and what it returns: the recommended settings, applied to the user's own training.
+
+The file is data: it is checked field by field and never evaluated, and no variable is taken from it but the
+allocator's. All that is done to the training is done by ``autotune.apply``, the very code of the probes.
+"""
+
+import os
+import shlex
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from autotune.apply import Applied
+from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError
+from autotune.model import Settings
+from autotune.report.document import read, settings_of
+from autotune.report.fields import Document
+from autotune.tuned.validity import Difference, differences, model_differences, set_allocator, tell
+from autotune.workload.source import INSIDE_VARIABLE
+
+BatchT = TypeVar("BatchT")
+ModelT = TypeVar("ModelT", bound=torch.nn.Module)
+OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
+
+
+def load(
+    path: str | os.PathLike[str] = "autotune.json",
+    *,
+    strict: bool = False,
+    missing_ok: bool = False,
+    device: str | torch.device | None = None,
+) -> "Tuned":
+    """Read a recommendation for a training in this process, and see whether it holds here.
+
+    Call it before anything uses the device, since the allocator reads its configuration when that starts: where the
+    file asks for one and nobody has set any, it is set here. Switches of the whole process (tf32, cuDNN) are set as well.
+
+    While autotune itself loads the script in order to search it, nothing is read and nothing changed: what is searched
+    is the training as it is without the file.
+
+    Args:
+        path: what ``autotune search --output`` wrote.
+        strict: raise where machine, PyTorch, allocator, number of devices or model differ from what the file was made
+            for; else warn (``StaleConfig``) and go on.
+        missing_ok: where there is no such file, train as if there were no autotune (``found`` is false).
+        device: to train on; None = the kind of device the file was made for, if there is one. In a training of several
+            processes pass each its own.
+
+    Raises:
+        UsageError: there is no such file, or it is not a recommendation; ``detail`` lists every bad field.
+        EnvironmentTrouble: the file cannot be read, or there is no such device.
+        StaleConfigError: with ``strict``; says what differs.
+        autotune.apply.Unsupported: the settings cannot be applied on this device.
+    """
+    if os.environ.get(INSIDE_VARIABLE):
+        return Tuned(None, path, torch.device("cpu" if device is None else device), strict=strict)
+    content = _read(Path(path), missing_ok=missing_ok)
+    if content is None:
+        return Tuned(None, path, _device(device, "cuda"), strict=strict)
+    chosen = _device(device, content.machine.device)
+    found = (*set_allocator(content, chosen), *differences(content, chosen, path))
+    tell(path, found, strict=strict)
+    return Tuned(content, path, chosen, strict=strict, stale=found)
+
+
+class Tuned:
+    """Settings applied to one device for one training; ``load`` makes it."""
+
+    def __init__(
+        self,
+        document: Document | None,
+        path: str | os.PathLike[str],
+        device: torch.device,
+        *,
+        strict: bool = False,
+        stale: tuple[Difference, ...] = (),
+    ) -> None:
+        self.document = document
+        """The file's content; None = there was none."""
+        self.path = path
+        self.device = device
+        self.stale = stale
+        """What was not as the file says when it was loaded."""
+        self.settings = Settings() if document is None else settings_of(document)
+        """What the training runs with; without a file, settings that change nothing of it."""
+        self._strict = strict
+        self._applied = Applied(self.settings, device)
+
+    def __repr__(self) -> str:
+        if self.document is None:
+            return f"Tuned(no {self.path}, {self.device})"
+        return f"Tuned({self.path}: batch {self.micro_batch}, accumulate {self.accumulate}, {self.device})"
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a file."""
+        return self.document is not None
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Samples in one batch on one device; None without a file."""
+        return None if self.document is None else self.document.batch.micro_batch
+
+    def batch_size(self, default: int) -> int:
+        """``micro_batch``, or without a file the training's own size."""
+        return default if self.micro_batch is None else self.micro_batch
+
+    @property
+    def accumulate(self) -> int:
+        """Micro-batches per optimizer step."""
+        return self.settings.accumulate
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler (fp16): its state belongs in a checkpoint, and gradients must be unscaled to be clipped."""
+        return self._applied.scaler
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Throughput of one device as the search measured it, loading left out; None where nothing was."""
+        return None if self.document is None else self.document.evidence.samples_per_second
+
+    def prepare(self, model: ModelT) -> ModelT:
+        """The model on the device as the settings want it: the same object, with the same keys in its ``state_dict``.
+
+        Raises:
+            StaleConfigError: with ``strict``, where it is another model than the file was made for, as far as the
+                number of its parameters tells. Otherwise that is a warning.
+            autotune.apply.Unsupported: the settings cannot be applied to this model.
+        """
+        if self.document is not None:
+            tell(self.path, model_differences(self.document, model, self.path), strict=self._strict)
+        return self._applied.prepare(model)
+
+    def optimizer(self, cls: type[OptimizerT], params: Iterable[Any], **options: Any) -> OptimizerT:
+        """``cls(params, **options)`` in the implementation that the settings name.
+
+        Raises:
+            autotune.apply.Unsupported: this class does not have it.
+        """
+        return self._applied.optimizer(cls, params, **options)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of the forward pass and the loss."""
+        return self._applied.autocast()
+
+    def zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clear the gradients: once in an optimizer step, before its first micro-batch."""
+        self._applied.zero_grad(optimizer)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Back-propagate one micro-batch; the loss is divided by ``accumulate`` and scaled where need be."""
+        self._applied.backward(loss)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Take the optimizer step; False where the gradient scaler (fp16) refused it."""
+        return self._applied.step(optimizer)
+
+    def train_step(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Callable[[Any, BatchT], torch.Tensor],
+        batches: Iterable[BatchT],
+    ) -> torch.Tensor:
+        """A whole optimizer step: gradients cleared, ``accumulate`` micro-batches, the optimizer.
+
+        Args:
+            model: as ``prepare`` returned it.
+            optimizer: of its parameters.
+            loss: ``loss(model, batch)``, a mean over the samples of the batch.
+            batches: exactly ``accumulate`` of them, of one size, on the device; taken one after the other.
+
+        Returns:
+            The mean of their losses, without a gradient.
+
+        Raises:
+            UsageError: there are more or fewer batches; no step was taken.
+        """
+        return self._applied.train_step(model, optimizer, loss, batches)
+
+    def loader_options(self, **own: Any) -> dict[str, Any]:
+        """Arguments for a ``DataLoader``: the training's ``own`` ones, but for what the settings have to say of them."""
+        found = dict(own)
+        if self.settings.loader_workers is not None:
+            found["num_workers"] = self.settings.loader_workers
+        if self.settings.pin_memory:
+            found["pin_memory"] = True
+        return found
+
+
+def _read(path: Path, *, missing_ok: bool) -> Document | None:
+    """The file's content, checked. A traceback shows an error's message alone, so that the rest is noted on it."""
+    try:
+        return _checked(path, missing_ok=missing_ok)
+    except AutotuneError as error:
+        for note in (error.detail, f"hint: {error.hint}"):
+            if note:
+                error.add_note(note)
+        raise
+
+
+def _checked(path: Path, *, missing_ok: bool) -> Document | None:
+    write = f"autotune search MODEL --output {shlex.quote(str(path))}"
+    try:
+        return read(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if missing_ok:
+            return None
+        raise UsageError(
+            f"there is no {path}",
+            hint=f"make it with: {write}; or train without: autotune.load({str(path)!r}, missing_ok=True)",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is not a recommendation of autotune: it is no text", hint=f"write it: {write}"
+        ) from error
+    except OSError as error:
+        raise EnvironmentTrouble(
+            f"cannot read {path}: {error.strerror}", hint=f"look at its permissions, or write it again: {write}"
+        ) from error
+
+
+def _device(asked: str | torch.device | None, kind: str) -> torch.device:
+    """What was asked for, else this kind if it is here.
+
+    Raises:
+        UsageError: what was asked for is no device.
+    """
+    if asked is None:
+        return torch.device(kind if kind != "cuda" or torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(asked)
+    except RuntimeError as error:
+        raise UsageError(f"{asked!r} is no device: {error}", hint="give cpu, cuda or cuda:1") from error
