@@ -1,10 +1,12 @@
 """A checked plan from what a person typed or a script passed. Every refusal names the value and what to give instead."""
 
 import operator
+from collections.abc import Sequence
 from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
-from autotune.model import Plan, Precision, Settings, Source
+from autotune.knobs import choices
+from autotune.model import Objective, Plan, Precision, Settings, Source
 from autotune.units import parse_bytes
 
 ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
@@ -28,6 +30,14 @@ class PlanOptions(TypedDict, total=False):
     time_budget_s: float | None
     seed: int
     recommend: bool
+    tune: bool
+    objective: str
+    fix: Sequence[str]
+    allow: Sequence[str]
+    forbid: Sequence[str]
+    effective_batch: int | None
+    world: int
+    trials: int
 
 
 def make_plan(
@@ -45,15 +55,22 @@ def make_plan(
     time_budget_s: float | None = None,
     seed: int = 0,
     recommend: bool = True,
+    tune: bool = False,
+    objective: str = "throughput",
+    fix: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    forbid: Sequence[str] = (),
+    effective_batch: int | None = None,
+    world: int = 1,
+    trials: int = 12,
 ) -> Plan:
-    """The plan of a search of ``source``.
+    """The plan of a search of ``source``; ``tune``: of settings as well as of the batch.
 
     Raises:
         UsageError: a value makes no sense.
     """
-    names = [kind.value for kind in Precision]
-    if precision not in names:
-        raise UsageError(f"precision {precision!r} is not known", hint=f"use one of {', '.join(names)}")
+    _one_of("precision", precision, [kind.value for kind in Precision])
+    _one_of("objective", objective, [kind.value for kind in Objective])
     accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
     start_batch = None if start_batch is None else _count("start_batch", start_batch)
     max_batch = None if max_batch is None else _count("max_batch", max_batch)
@@ -69,11 +86,26 @@ def make_plan(
             f"seed is {seed!r}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
         )
     limit = _limit(memory_limit)
+    settings = Settings(
+        precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
+    )
+    world = _count("world", world)
+    effective_batch = None if effective_batch is None else _count("effective_batch", effective_batch)
+    if effective_batch is not None and accumulate > 1:
+        raise UsageError(
+            f"accumulate {accumulate} and effective_batch {effective_batch} are both given",
+            hint="leave out accumulate: it follows from the effective batch and the batch that fits",
+        )
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
+        raise UsageError(f"trials is {trials!r}", hint="give --trials a whole number from 0 on")
     return Plan(
         source=source,
-        settings=Settings(
-            precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
-        ),
+        settings=settings,
+        space=choices(fix, allow, forbid, settings) if tune else (),
+        objective=Objective(objective),
+        effective_batch=effective_batch,
+        world=world,
+        trials=trials,
         other_allocators=OTHER_ALLOCATORS.get(allocator, ()),
         device=str(device),
         memory_limit_bytes=limit,
@@ -85,6 +117,16 @@ def make_plan(
         seed=seed,
         recommend=recommend,
     )
+
+
+def _one_of(name: str, value: object, values: Sequence[str]) -> None:
+    """Refuse what is none of the values.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if value not in values:
+        raise UsageError(f"{name} {value!r} is not known", hint=f"use one of {', '.join(values)}")
 
 
 def _count(name: str, value: object) -> int:

@@ -30,6 +30,9 @@ from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from autotune.probe.launcher import Launcher
+    from autotune.search.allocators import BestAllocator
+    from autotune.search.loading import LoadingFinder
+    from autotune.search.settings import SettingsFinder
     from autotune.storage.store import Store
 
 CPU_NOISE_BYTES = 2 * MIB
@@ -92,7 +95,7 @@ class Session:
     def run(self, *, fresh: bool) -> SearchResult:
         """Answer from the ledger after one confirming probe, go on with an unfinished search, or search."""
         earlier = None if fresh else self._earlier()
-        if earlier is not None and earlier.answer is not None:
+        if earlier is not None and earlier.answer is not None and earlier.answer.complete:
             confirmed = self._confirm(earlier, earlier.answer)
             if confirmed is not None:
                 return confirmed
@@ -110,7 +113,7 @@ class Session:
         if record.state is SearchState.RUNNING and _runs_elsewhere(record):
             self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
             return None
-        if record.answer is None:
+        if record.answer is None or not record.answer.complete:
             return record
         # A confirmation is worth what the search it confirms is worth; else many small changes would add up.
         measured = self._store.get(record.based_on) if record.based_on else record
@@ -172,7 +175,7 @@ class Session:
             raise error
         return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
 
-    def _strategy(self) -> Strategy:
+    def _strategy(self) -> "BestAllocator | SettingsFinder | LoadingFinder":
         from autotune.search.allocators import BestAllocator
         from autotune.search.batch import BatchFinder
 
@@ -188,13 +191,36 @@ class Session:
             varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
         )
-        return BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())
+        plan, best = self._plan, BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())
+        if not plan.space and plan.effective_batch is None:
+            return best
+        from autotune.knobs import make_space
+        from autotune.search.settings import SettingsFinder
+
+        space, _ = make_space(plan.settings, plan.space, self._workload.traits, device)
+        settings_finder = SettingsFinder(
+            finder=best,
+            space=space,
+            objective=plan.objective,
+            effective_batch=plan.effective_batch,
+            world=plan.world,
+            trials=plan.trials,
+            seed=plan.seed,
+            time_budget_s=plan.time_budget_s,
+        )
+        if "loader_workers" not in space.loading_knobs:
+            return settings_finder
+        from autotune.search.loading import LoadingFinder
+
+        tried = sorted({0, *(n for n in space.values("loader_workers") if isinstance(n, int))})
+        return LoadingFinder(finder=settings_finder, workers=tuple(tried), pin_memory=device == "cuda")
 
     def _loop(
         self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...]
     ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
         """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
         _running_here.add(record.id)
+        conclude = getattr(strategy, "conclude", lambda known: None)
         try:
             stop, probes = tune(
                 strategy,
@@ -204,6 +230,7 @@ class Session:
                 self._budget,
                 history,
                 self._out_of_time,
+                conclude,
             )
         except BaseException as error:
             self._finish(record, SearchState.INTERRUPTED, None, f"stopped by {type(error).__name__}")
@@ -217,7 +244,8 @@ class Session:
                 hint=f"run the same command again to go on with search {record.id}, with a larger --time-budget",
             )
         if stop.answer is not None:
-            self._finish(record, SearchState.ANSWERED, stop.answer, stop.reason)
+            state = SearchState.ANSWERED if stop.answer.complete else SearchState.INTERRUPTED
+            self._finish(record, state, stop.answer, stop.reason)
         return stop.answer, probes
 
     def _finish(self, record: SearchRecord, state: SearchState, answer: Answer | None, message: str) -> None:
@@ -299,8 +327,21 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             "timeout": plan.timeout_s,
             "seed": plan.seed,
             "recommend": plan.recommend,
+            **_tuned(plan),
         }
     )
+
+
+def _tuned(plan: Plan) -> dict[str, object]:
+    """What a search of settings was asked for beside the batch; empty for one of the batch alone."""
+    if not plan.space and plan.effective_batch is None:
+        return {}
+    return {
+        "space": [[choice.knob, *choice.values] for choice in plan.space],
+        "objective": plan.objective,
+        "effective": [plan.effective_batch, plan.world],
+        "trials": plan.trials,
+    }
 
 
 def version() -> str:

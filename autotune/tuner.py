@@ -14,6 +14,7 @@ def tune(
     budget: Budget,
     history: Sequence[ProbeResult] = (),
     out_of_time: Callable[[], bool] = lambda: False,
+    conclude: Callable[[Sequence[ProbeResult]], Stop | None] = lambda history: None,
 ) -> tuple[Stop | None, tuple[ProbeResult, ...]]:
     """Run probes until the strategy stops or time is out.
 
@@ -23,9 +24,10 @@ def tune(
         strategy: a pure function of the history.
         history: probes already known, oldest first (a resumed search).
         out_of_time: asked before each probe.
+        conclude: what stands by then, when time is out.
 
     Returns:
-        The stop (None when time ran out) and the whole history.
+        The stop (that of ``conclude`` when time ran out) and the whole history.
     """
     known = list(history)
     while True:
@@ -33,7 +35,7 @@ def tune(
         if isinstance(asked, Stop):
             return asked, tuple(known)
         if out_of_time():
-            return None, tuple(known)
+            return conclude(known), tuple(known)
         number = len(known) + 1
         observer.asked(asked, number)
         result = prober.probe(asked, budget, non_pytorch_bytes(known))

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from autotune.cli import explain, init, inspect, max_batch, runs, schema, search
+from autotune.cli import explain, export, init, inspect, max_batch, runs, schema, search
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
 
@@ -42,6 +42,7 @@ app.command("inspect")(inspect.inspect)
 app.command("init")(init.init)
 app.add_typer(runs.runs, name="runs")
 app.command("explain")(explain.explain)
+app.command("export")(export.export)
 app.command("schema")(schema.schema)
 
 

@@ -43,6 +43,14 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
             time_budget_s=asked.time_budget_s,
             seed=asked.seed,
             recommend=recommend,
+            tune=asked.tune,
+            objective=asked.objective.value,
+            fix=asked.fix,
+            allow=asked.allow,
+            forbid=asked.forbid,
+            effective_batch=asked.effective_batch,
+            world=asked.world,
+            trials=asked.trials,
         )
         with progress:
             return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress)

@@ -26,4 +26,4 @@ def run(asked: Asked) -> None:
                     stderr.say(f"- {text}")
 
 
-max_batch = searching(run, default_output=None)
+max_batch = searching(run, default_output=None, tune=False)

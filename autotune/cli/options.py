@@ -1,5 +1,6 @@
 """Every option of ``search`` and ``max-batch``, described once."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.errors import UsageError
-from autotune.model import Precision
+from autotune.model import Objective, Precision
 
 Model = Annotated[
     str,
@@ -57,6 +58,31 @@ _TimeBudget = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole search.", show_default=False)
 ]
 _Seed = Annotated[int, typer.Option(help="Seed of every probe.")]
+_Objective = Annotated[Objective, typer.Option(help="What the settings are chosen for.")]
+_Fix = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KNOB[=VALUE]", help="Keep a setting at your own or this value.", show_default=False),
+]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KNOB[=V1,V2]",
+        help="Change only this setting, to these values; none: search the batch alone; all: also what is not named.",
+        show_default=False,
+    ),
+]
+_Forbid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KNOB[=VALUE]", help="Never change a setting, or never to this value.", show_default=False),
+]
+_EffectiveBatch = Annotated[
+    int | None,
+    typer.Option(
+        help="Samples an optimizer step is to see, exactly: batch x accumulated x devices.", show_default=False
+    ),
+]
+_World = Annotated[int, typer.Option(help="Devices that train together, for --effective-batch.")]
+_Trials = Annotated[int, typer.Option(help="Settings the sampler may propose beside those that are known to pay.")]
 _Output = Annotated[Path | None, typer.Option(metavar="PATH", help="File to write the recommendation to.")]
 _Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again; use no earlier probe from the ledger.")]
 
@@ -78,6 +104,15 @@ class Asked:
     timeout_s: float
     time_budget_s: float | None
     seed: int
+    tune: bool
+    """Whether settings are searched as well; if not, the options from here to ``trials`` are the defaults."""
+    objective: Objective
+    fix: tuple[str, ...]
+    allow: tuple[str, ...]
+    forbid: tuple[str, ...]
+    effective_batch: int | None
+    world: int
+    trials: int
     storage: str | None
     output: Path | None
     fresh: bool
@@ -100,8 +135,15 @@ class Asked:
             )
 
 
-def searching(run: Callable[[Asked], None], *, default_output: Path | None) -> Callable[..., None]:
-    """A typer command that takes the options of a search and hands them over as one value."""
+_OF_SETTINGS = frozenset({"objective", "fix", "allow", "forbid", "effective_batch", "world", "trials"})
+"""Parameters of a command that searches settings."""
+
+
+def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune: bool) -> Callable[..., None]:
+    """A typer command that takes the options of a search and hands them over as one value.
+
+    ``tune``: whether it has those of a search of settings.
+    """
 
     def command(
         context: typer.Context,
@@ -118,6 +160,13 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None) -> C
         timeout: _Timeout = 300.0,
         time_budget: _TimeBudget = None,
         seed: _Seed = 0,
+        objective: _Objective = Objective.THROUGHPUT,
+        fix: _Fix = None,
+        allow: _Allow = None,
+        forbid: _Forbid = None,
+        effective_batch: _EffectiveBatch = None,
+        world: _World = 1,
+        trials: _Trials = 12,
         storage: Storage = None,
         output: _Output = default_output,
         fresh: _Fresh = False,
@@ -140,6 +189,14 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None) -> C
                 timeout_s=timeout,
                 time_budget_s=time_budget,
                 seed=seed,
+                tune=tune,
+                objective=objective,
+                fix=tuple(fix or ()),
+                allow=tuple(allow or ()),
+                forbid=tuple(forbid or ()),
+                effective_batch=effective_batch,
+                world=world,
+                trials=trials,
                 storage=storage,
                 output=output,
                 fresh=fresh,
@@ -151,4 +208,8 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None) -> C
         )
 
     command.__doc__ = run.__doc__
+    if not tune:  # typer reads the signature
+        whole = inspect.signature(command)
+        kept = [one for name, one in whole.parameters.items() if name not in _OF_SETTINGS]
+        command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
     return command

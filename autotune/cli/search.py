@@ -6,9 +6,10 @@ from autotune.cli.options import Asked, searching
 
 
 def run(asked: Asked) -> None:
-    """Find the largest safe batch and write autotune.json.
+    """Find the fastest safe settings with their batch and write autotune.json.
 
-    The report says which batch is recommended, what certified it and what refuted the next size.
+    Your own settings are measured first; others are only recommended if they are faster and train the same. With
+    --allow none the batch alone is searched.
     """
     from autotune.cli.asking import ask, keep
     from autotune.cli.console import Screen
@@ -29,4 +30,4 @@ def run(asked: Asked) -> None:
                 stdout.say("\n".join(block.lines))
 
 
-search = searching(run, default_output=Path("autotune.json"))
+search = searching(run, default_output=Path("autotune.json"), tune=True)

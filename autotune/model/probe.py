@@ -57,11 +57,12 @@ class Comparison:
     gained: tuple[str, ...] = ()
     """Parameters that get a gradient only under the candidate."""
     cosine: float | None = None
-    """Between the two gradients of the first step, over all parameters; None where one is zero or not finite."""
+    """Between the two gradients of the first step, over the parameters that rounding of the weights alone does not turn as
+    far; None where there are none, or one gradient is zero or not finite."""
     norm_ratio: float | None = None
-    """Norm of the candidate's gradient by that of the reference, first step that was not skipped."""
+    """Norm of the candidate's gradient by that of the reference; None where rounding alone changes it as much."""
     loss_difference: float | None = None
-    """|candidate - reference| / |reference| of the first loss."""
+    """|candidate - reference| / |reference| of the first loss; None where rounding alone changes it as much."""
     buffers: tuple[str, ...] = ()
     """Buffers that differ after the first step by more than the precision explains."""
     losses: tuple[float | None, ...] = ()

@@ -188,6 +188,11 @@ class Reason(StrEnum):
     CORRECT = "correct"
     """The model's prediction, corrected by what a probe measured."""
 
+    @property
+    def of_candidate(self) -> bool:
+        """Whether the probe is the first of settings that the user does not have."""
+        return self in (Reason.KNOWN, Reason.CHANGE, Reason.SAMPLED, Reason.LARGER)
+
 
 class Phase(StrEnum):
     """Where in a probe something happened."""

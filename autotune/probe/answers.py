@@ -13,6 +13,7 @@ from autotune.memory.encoding import decode
 from autotune.model import (
     Cause,
     Failure,
+    Form,
     Machine,
     Measurement,
     Outcome,
@@ -22,12 +23,15 @@ from autotune.model import (
     Trace,
     WorkloadInfo,
 )
+from autotune.probe import equivalent
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.judge import judge
 
 _TAIL_BYTES = 4000
 _OWN_FAULTS = frozenset({Outcome.WORKLOAD_ERROR, Outcome.UNSUPPORTED, Outcome.SIZE_LIMIT, Outcome.TIMED_OUT})
 """Failures that the memory of others has nothing to do with."""
+_COMPARED = frozenset({Outcome.FITS, Outcome.CHANGES_TRAINING, Outcome.UNSTABLE})
+"""What a comparison says, which does not look at memory either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,19 +206,26 @@ def probe_result(
     """Classify and judge one finished process; ``disturbed`` says that others made it worthless.
 
     Raises:
-        AutotuneError: the worker refused its order.
+        AutotuneError: the worker refused its order, under settings that the user has.
     """
     answer = read_answer(ended)
-    if answer and answer.refused is not None:
-        raise refusal(answer.refused)
+    refused = refusal(answer.refused) if answer and answer.refused is not None else None
+    if refused is not None and not (question.reason.of_candidate and isinstance(refused, WorkloadError)):
+        raise refused
     measurement = (answer.measurement if answer else None) or Measurement()
     stderr_tail = tail(stderr)
     batch_size = question.batch_size
     if question.trace_unit is not None:  # it went on from the size asked for
         mark = _read_mark(ended)
         batch_size = (answer and answer.batch_size) or (mark and mark.batch_size) or batch_size
-    outcome, failure = Outcome.FITS, None
-    if answer is None or answer.raised:
+    outcome: Outcome = Outcome.FITS
+    failure: Failure | None = None
+    if refused is not None:  # the user's own settings were not refused: it is these that the workload does not bear
+        outcome = Outcome.UNSUPPORTED
+        failure = Failure(
+            cause=Cause.NOT_SUPPORTED, message=refused.message, hint=refused.hint, traceback=refused.detail
+        )
+    elif answer is None or answer.raised:
         facts = evidence(
             ended,
             answer,
@@ -224,6 +235,16 @@ def probe_result(
             allocator=question.settings.allocator,
         )
         outcome, failure = classify(facts)
+        if question.form is Form.COMPARE:
+            outcome, failure = equivalent.of_candidate(outcome, failure, measurement)
+    elif question.form is Form.COMPARE:
+        judged = equivalent.judge(
+            measurement,
+            candidate=question.settings,
+            reference=question.reference or question.settings,
+            device=machine.device,
+        )
+        outcome, failure = judged or (outcome, failure)
     else:
         judged = judge(
             measurement,
@@ -232,9 +253,9 @@ def probe_result(
             budget_bytes=budget_bytes,
             device=machine.device,
         )
-        if judged is not None:
-            outcome, failure = judged
-    if disturbed is not None and outcome not in _OWN_FAULTS:
+        outcome, failure = judged or (outcome, failure)
+    own = outcome in _OWN_FAULTS or (question.form is Form.COMPARE and outcome in _COMPARED)
+    if disturbed is not None and not own:
         outcome, failure = Outcome.UNRELIABLE, disturbed
         # Theirs and ours cannot be told apart: nobody may reckon with these.
         measurement = replace(measurement, non_pytorch_bytes=None, peak_device_bytes=None)

@@ -144,7 +144,7 @@ class Launcher:
         device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
         # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
         # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
-        fork = device != "cpu" or question.form is Form.SHORT
+        fork = device != "cpu" or question.form is not Form.LONG
         trace_path = self._directory / "trace"
         before_bytes = self._others_bytes()
         prebuilds = self._prebuilds and question.reason is not Reason.CONFIRM  # which needs no second probe
@@ -156,6 +156,7 @@ class Launcher:
             batch_size=question.batch_size,
             form=question.form,
             settings=question.settings,
+            reference=question.reference,
             limit_bytes=budget.limit_bytes,
             reserve_bytes=reserve_bytes,
             trace_unit=question.trace_unit,

@@ -99,7 +99,9 @@ def _verdict(probes: list[ProbeResult], best: ProbeResult | None) -> str:
     compile_s = best.measurement.first_step_seconds
     if best.measurement.graph_breaks is not None and compile_s is not None:
         breaks = best.measurement.graph_breaks
-        words.append(f"first step {compile_s:.0f} s" + (f", {breaks} graph breaks" if breaks else ""))
+        words.append(
+            f"first step {compile_s:.0f} s" + (f", {breaks} graph break{'s' if breaks > 1 else ''}" if breaks else "")
+        )
     if best.measurement.recompiles:
         words.append(f"compiled {best.measurement.recompiles} times more later")
     return ", ".join(words)

@@ -124,7 +124,8 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
     options = (
         "--device cuda:1 --memory-limit 24GiB --precision bf16 --allocator expandable_segments:True --accumulate 3 "
         "--multiple-of 8 --start-batch 16 --max-batch 512 --timeout 60 --time-budget 600.5 --seed 7 --fresh "
-        "--storage sqlite:///x.db"
+        "--storage sqlite:///x.db --objective batch --fix precision=bf16 --fix compile --allow all --forbid allocator "
+        "--world 2 --trials 3"
     )
     assert invoke("search", "model.py:Task", *options.split(), "--", "--depth", "3").code == 0
     assert fake.calls["plan"] == {
@@ -142,6 +143,14 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "time_budget_s": 600.5,
         "seed": 7,
         "recommend": True,
+        "tune": True,
+        "objective": "batch",
+        "fix": ("precision=bf16", "compile"),
+        "allow": ("all",),
+        "forbid": ("allocator",),
+        "effective_batch": None,
+        "world": 2,
+        "trials": 3,
     }
     assert fake.calls["search"]["storage"] == "sqlite:///x.db"
     assert fake.calls["search"]["fresh"] is True
@@ -164,6 +173,14 @@ def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: Fake
         "time_budget_s": None,
         "seed": 0,
         "recommend": True,
+        "tune": True,
+        "objective": "throughput",
+        "fix": (),
+        "allow": (),
+        "forbid": (),
+        "effective_batch": None,
+        "world": 1,
+        "trials": 12,
     }
     assert (fake.calls["search"]["storage"], fake.calls["search"]["fresh"]) == (None, False)
 
