@@ -25,7 +25,7 @@ from autotune.model import (
     digest,
 )
 from autotune.ports import SearchObserver, Strategy
-from autotune.tuner import tune
+from autotune.tuner import non_pytorch_bytes, tune
 from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class Session:
         root = earlier.based_on or earlier.id
         self._observer.note(f"search {root} answered this before; confirming it with one probe (--fresh searches anew)")
         record = self._begin(based_on=root)
-        known, probes = self._loop(record, ConfirmKnown(answer, answer.settings or self._plan.settings), ())
+        strategy = ConfirmKnown(answer, answer.settings or self._plan.settings)
+        known, probes = self._loop(record, strategy, (), non_pytorch_bytes(self._store.probes(root)))
         if known is None:
             self._finish(record, SearchState.NO_ANSWER, None, f"the answer of search {root} no longer holds")
             self._observer.note(f"batch {answer.max_batch} is no longer safe: searching anew")
@@ -216,7 +217,7 @@ class Session:
         return LoadingFinder(finder=settings_finder, workers=tuple(tried), pin_memory=device == "cuda")
 
     def _loop(
-        self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...]
+        self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...], reserve_bytes: int = 0
     ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
         """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
         _running_here.add(record.id)
@@ -231,6 +232,7 @@ class Session:
                 history,
                 self._out_of_time,
                 conclude,
+                reserve_bytes,
             )
         except BaseException as error:
             self._finish(record, SearchState.INTERRUPTED, None, f"stopped by {type(error).__name__}")

@@ -15,6 +15,7 @@ def tune(
     history: Sequence[ProbeResult] = (),
     out_of_time: Callable[[], bool] = lambda: False,
     conclude: Callable[[Sequence[ProbeResult]], Stop | None] = lambda history: None,
+    reserve_bytes: int = 0,
 ) -> tuple[Stop | None, tuple[ProbeResult, ...]]:
     """Run probes until the strategy stops or time is out.
 
@@ -25,6 +26,7 @@ def tune(
         history: probes already known, oldest first (a resumed search).
         out_of_time: asked before each probe.
         conclude: what stands by then, when time is out.
+        reserve_bytes: device memory outside PyTorch's allocator that probes beside the history were seen to hold.
 
     Returns:
         The stop (that of ``conclude`` when time ran out) and the whole history.
@@ -38,7 +40,7 @@ def tune(
             return conclude(known), tuple(known)
         number = len(known) + 1
         observer.asked(asked, number)
-        result = prober.probe(asked, budget, non_pytorch_bytes(known))
+        result = prober.probe(asked, budget, max(reserve_bytes, non_pytorch_bytes(known)))
         recorder.add(result)
         known.append(result)
         observer.answered(result, number)

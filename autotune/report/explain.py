@@ -1,11 +1,12 @@
 """A search and its probes become the explanation of one batch size: foretold where there is a recording, else measured."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.errors import UsageError
 from autotune.memory.explain import explain as explain_foretold
 from autotune.memory.forecast import Forecast, forecast
-from autotune.model import Explanation, Foretold, Form, ProbeResult, Reason, SearchRecord
+from autotune.model import Explanation, Foretold, Form, ProbeResult, Reason, SearchRecord, Settings
 from autotune.search.guide import recorded
 
 FARTHEST = 16
@@ -34,6 +35,8 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
         batch_size = record.answer.max_batch
     if batch_size < 1:
         raise UsageError(f"{batch_size} is not a batch size", hint="name one from 1 on: --batch 1")
+    won = (record.answer.settings if record.answer else None) or record.plan.settings
+    probes = [probe for probe in probes if _of_memory(probe.settings) == _of_memory(won)]
     foretold, why_not = _foretold(record, probes, batch_size)
     measured = _measured(probes, batch_size)
     if foretold is None and measured is None:
@@ -50,6 +53,11 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
         measured=measured,
         smaller=_smaller(probes, batch_size) if measured else None,
     )
+
+
+def _of_memory(settings: Settings) -> Settings:
+    """What allocations depend on: other settings make others. A recording tells of any configuration of the allocator."""
+    return replace(settings, allocator="", accumulate=1)
 
 
 def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int) -> tuple[Foretold | None, str]:

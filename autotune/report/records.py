@@ -8,6 +8,7 @@ from datetime import datetime
 from autotune.model import Machine, ProbeResult, SearchRecord, Trace, WorkloadInfo
 from autotune.report.columns import align
 from autotune.report.probes import failure_lines, probe_table
+from autotune.report.tuning import settings_words
 from autotune.report.words import format_count, limit_words
 from autotune.units import format_bytes
 
@@ -63,6 +64,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         rows.append(("confirms", record.based_on))
     if answer is not None:
         refuted = str(answer.refuted_at) if answer.refuted_at is not None else _NOTHING
+        if answer.settings is not None and answer.settings != settings:
+            rows.append(("changed", settings_words(answer.settings, settings)))
         rows += [
             ("max batch", str(answer.max_batch)),
             ("refuted at", refuted),

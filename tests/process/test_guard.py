@@ -129,3 +129,15 @@ def test_c33_accumulation_that_is_not_equivalent_says_so(guard: Callable[[str], 
     assert result.outcome is Outcome.CHANGES_TRAINING
     assert result.failure is not None
     assert result.failure.message.startswith("accumulation is not equivalent here")
+
+
+def test_a_candidate_that_leaves_the_loss_without_a_gradient_is_not_supported_and_ends_nothing() -> None:
+    plan = api.plan(str(ASSETS / "guarded.py"), script_args=["headless"], device="cpu")
+    with Launcher(plan.source, timeout_s=120, seed=3) as launcher:
+        launcher.describe("cpu", 1)
+        own = Question(batch_size=4, form=Form.SHORT, reason=Reason.START)
+        assert launcher.probe(own, BUDGET, 0).fits
+        candidate = Question(batch_size=4, form=Form.TIMED, reason=Reason.CHANGE, settings=SWITCHED)
+        refused = launcher.probe(candidate, BUDGET, 0)
+    assert (refused.outcome, refused.failure and refused.failure.cause) == (Outcome.UNSUPPORTED, Cause.NOT_SUPPORTED)
+    assert refused.failure is not None and "does not require a gradient" in refused.failure.message
