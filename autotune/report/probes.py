@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from autotune.model import ProbeResult
+from autotune.model import ProbeResult, Reason, Settings
 from autotune.report.columns import align
+from autotune.report.setting_words import settings_words
 from autotune.report.words import FORMS, REASONS, failure_words, format_rate, format_share
 from autotune.units import format_bytes, format_seconds
 
@@ -26,12 +27,21 @@ def probe_line(result: ProbeResult, number: int) -> str:
     if rate is not None:
         facts.append(f"{format_rate(rate)} samples/s")
     facts.append(format_seconds(result.seconds))
-    return "  ".join(facts)
+    tried = candidate_words(result.reason, result.settings)
+    return "  ".join([*facts, tried] if tried else facts)
 
 
-def probe_table(probes: Sequence[ProbeResult]) -> tuple[str, ...]:
-    """All probes, oldest first, under a line of headings."""
-    rows = [_HEADINGS]
+def candidate_words(reason: Reason, settings: Settings) -> str:
+    """What is tried where settings are searched; empty for every other probe."""
+    return settings_words(settings, Settings()) if reason.of_candidate or reason is Reason.COMPARE else ""
+
+
+def probe_table(probes: Sequence[ProbeResult], own: Settings | None = None) -> tuple[str, ...]:
+    """All probes, oldest first, under a line of headings.
+
+    ``own``: the user's settings, where others were searched; each probe then says what it had instead.
+    """
+    rows: list[tuple[str, ...]] = [_HEADINGS if own is None else (*_HEADINGS, "settings")]
     for number, probe in enumerate(probes, start=1):
         rows.append(
             (
@@ -43,6 +53,7 @@ def probe_table(probes: Sequence[ProbeResult]) -> tuple[str, ...]:
                 format_rate(probe.samples_per_second),
                 format_seconds(probe.seconds),
                 failure_words(probe),
+                *([] if own is None else [settings_words(probe.settings, own)]),
             )
         )
     return align(rows, right=_NUMBERS)

@@ -8,7 +8,7 @@ from datetime import datetime
 from autotune.model import Machine, ProbeResult, SearchRecord, Trace, WorkloadInfo
 from autotune.report.columns import align
 from autotune.report.probes import failure_lines, probe_table
-from autotune.report.tuning import settings_words
+from autotune.report.setting_words import settings_words
 from autotune.report.words import format_count, limit_words
 from autotune.units import format_bytes
 
@@ -72,7 +72,11 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
             ("recommended", str(answer.recommended_batch)),
             ("limited by", limit_words(answer.limited_by)),
         ]
-    lines = [*align(rows), "", *(probe_table(probes) if probes else ["no probes"])]
+    lines = [
+        *align(rows),
+        "",
+        *(probe_table(probes, settings if record.plan.space else None) if probes else ["no probes"]),
+    ]
     for probe in probes if verbose else ():
         lines += failure_lines(probe)
     return "\n".join(lines)

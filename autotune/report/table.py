@@ -10,7 +10,8 @@ from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
 from autotune.report.prediction import prediction_words
 from autotune.report.probes import failure_lines, probe_table
-from autotune.report.tuning import OWN, left_out, settings_table, settings_words
+from autotune.report.setting_words import OWN, settings_words
+from autotune.report.tuning import left_out, settings_table
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
 from autotune.units import format_bytes, format_seconds
 
@@ -35,7 +36,7 @@ def report(result: SearchResult, *, output: str = "", verbose: bool = False) -> 
     blocks = [
         Block(title="", lines=(headline(result), *_facts(result))),
         Block(title="settings", lines=settings_table(result)),
-        Block(title="probes", lines=probe_table(result.probes)),
+        Block(title="probes", lines=probe_table(result.probes, result.plan.settings if result.plan.space else None)),
     ]
     if verbose:
         failures = [line for probe in result.probes for line in failure_lines(probe)]

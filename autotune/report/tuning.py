@@ -3,23 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from autotune.knobs import knob_of, make_space
+from autotune.knobs import make_space
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Settings
 from autotune.report.baseline import baseline
 from autotune.report.columns import align
+from autotune.report.setting_words import settings_words
 from autotune.report.words import format_rate, outcome_of
 from autotune.units import format_bytes
 
-OWN = "as you have it"
 _TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
 _PRECISE = frozenset({Form.TIMED, Form.LONG})
 _HEADINGS = ("settings", "batch", "samples/s", "gain", "peak", "")
-
-
-def settings_words(settings: Settings, own: Settings) -> str:
-    """What is not as the user has it: ``precision=bf16 compile=default``; accumulation is told with the batch."""
-    changes = settings.changes(replace(own, accumulate=settings.accumulate))
-    return " ".join(f"{name}={knob_of(name).text(value)}" for name, value in changes.items()) or OWN
 
 
 def settings_table(result: SearchResult) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ from autotune.model import (
     Traits,
 )
 from autotune.report.advice import advice
+from autotune.report.setting_words import settings_words
 from autotune.report.table import render, report
-from autotune.report.tuning import left_out, settings_table, settings_words
+from autotune.report.tuning import left_out, settings_table
 from tests.cli.results import PLAN, RESULT, WORKLOAD, failing, fitting
 
 OWN = Settings()
