@@ -80,7 +80,17 @@ def test_c04_nothing_fits_leaves_no_recommendation_and_says_where_memory_goes(
     tmp_path: Path, kind: str, limit: str, phase: str, part: str
 ) -> None:
     (tmp_path / "autotune.json").write_text("{}")
-    argv = ["search", str(ASSETS / "memory.py"), "--allow", "none", "--device", "cpu", "--memory-limit", limit, "--json"]
+    argv = [
+        "search",
+        str(ASSETS / "memory.py"),
+        "--allow",
+        "none",
+        "--device",
+        "cpu",
+        "--memory-limit",
+        limit,
+        "--json",
+    ]
     done = run([sys.executable, "-m", "autotune", *argv, "--storage", "ledger", "--", kind], tmp_path)
     assert done.returncode == 3, done.stderr
     document = json.loads(done.stdout)
