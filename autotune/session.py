@@ -167,7 +167,7 @@ class Session:
             record = unfinished
             history = still_valid(self._store.probes(record.id), self._budget.limit_bytes)
             self._observer.note(f"going on with search {record.id}: {len(history)} finished probes are used again")
-        answer, probes = self._loop(record, self._strategy(), history)
+        answer, probes = self._loop(record, self._strategy(history), history)
         if answer is None:
             error = no_answer(probes, self._workload, self._plan.settings.precision)
             disturbed = probes[-1].outcome is Outcome.UNRELIABLE  # what was measured before stays good
@@ -176,7 +176,7 @@ class Session:
             raise error
         return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
 
-    def _strategy(self) -> "BestAllocator | SettingsFinder | LoadingFinder":
+    def _strategy(self, history: Sequence[ProbeResult]) -> "BestAllocator | SettingsFinder | LoadingFinder":
         from autotune.search.allocators import BestAllocator
         from autotune.search.batch import BatchFinder
 
@@ -196,8 +196,11 @@ class Session:
         if not plan.space and plan.effective_batch is None:
             return best
         from autotune.knobs import make_space
-        from autotune.search.settings import SettingsFinder
+        from autotune.search.settings import SettingsFinder, spent
 
+        budget_s = plan.time_budget_s
+        if budget_s is not None:  # the strategy counts what all probes took, those of an earlier run included
+            budget_s += spent(history) - (time.monotonic() - self._started)
         space, _ = make_space(plan.settings, plan.space, self._workload.traits, device)
         settings_finder = SettingsFinder(
             finder=best,
@@ -207,7 +210,7 @@ class Session:
             world=plan.world,
             trials=plan.trials,
             seed=plan.seed,
-            time_budget_s=plan.time_budget_s,
+            time_budget_s=budget_s,
         )
         if "loader_workers" not in space.loading_knobs:
             return settings_finder

@@ -5,14 +5,23 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from autotune.model import (
     Answer,
+    Attention,
     Budget,
     Cause,
+    Checkpointing,
+    Choice,
+    Comparison,
+    Compile,
     Composition,
     Failure,
     Form,
+    Loading,
     Machine,
     Mark,
     Measurement,
+    MemoryFormat,
+    Objective,
+    OptimizerKind,
     Outcome,
     PassPeaks,
     Phase,
@@ -28,13 +37,63 @@ from autotune.model import (
     Settings,
     Source,
     Trace,
+    Traits,
     WorkloadInfo,
 )
 
 GIB = 1 << 30
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
-TRIED = Settings(precision=Precision.BF16, allocator="max_split_size_mb:128", accumulate=4)
+SETTINGS = Settings(
+    precision=Precision.FP16,
+    init_scale=1024.0,
+    checkpointing=Checkpointing.BLOCKS,
+    compile=Compile.REDUCE_OVERHEAD,
+    activation_budget=0.5,
+    optimizer=OptimizerKind.FOREACH,
+    memory_format=MemoryFormat.CHANNELS_LAST,
+    attention=Attention.EFFICIENT,
+    cudnn_benchmark=True,
+    set_to_none=False,
+    loader_workers=0,
+    pin_memory=True,
+    allocator="expandable_segments:True",
+    accumulate=3,
+)
+TRAITS = Traits(
+    blocks="Block",
+    num_blocks=12,
+    own_checkpointing="timm",
+    convolutions=True,
+    attention=True,
+    batch_norm=True,
+    batch_norm_in_blocks=True,
+    dropout=True,
+    lower_parameters=True,
+    frozen=True,
+    optimizer_kinds=("for-loop", "foreach"),
+    data_set=True,
+    varies=True,
+    tf32_trouble="none here",
+    bf16_trouble="emulated",
+    fp16_trouble="no",
+    compile_trouble="no compiler",
+    attention_backends=("math",),
+    cpu_cores=7,
+)
+COMPARISON = Comparison(
+    lost=("body.0.weight",),
+    gained=("head.bias",),
+    cosine=0.5,
+    norm_ratio=1.25,
+    loss_difference=0.125,
+    buffers=("norm.running_mean",),
+    losses=(1.5, None),
+    reference_losses=(1.25, 1.0),
+    skipped=2,
+)
+
+TRIED = replace(SETTINGS, precision=Precision.BF16, allocator="max_split_size_mb:128", accumulate=4)
 """What the probes ran with and the answer holds for: not what the plan says first."""
 
 ANSWER = Answer(
@@ -45,6 +104,8 @@ ANSWER = Answer(
     step=3,
     holes=(9, 12),
     settings=TRIED,
+    complete=False,
+    loading=Loading(workers=4, pin_memory=True, samples_per_second=900.5, training_samples_per_second=1000.25),
     prediction=Prediction(limit=26, recorded_up_to=9, allocated_bytes=38 * GIB, reserved_bytes=39 * GIB),
 )
 
@@ -65,7 +126,12 @@ SEARCH = SearchRecord(
             directory="/home/me",
             search_path=("/home/me/lib", "/opt/lib"),
         ),
-        settings=Settings(precision=Precision.BF16, allocator="expandable_segments:True", accumulate=4),
+        settings=SETTINGS,
+        space=(Choice(knob="precision", values=("bf16", "fp16")), Choice(knob="compile", values=())),
+        objective=Objective.MEMORY,
+        effective_batch=96,
+        world=8,
+        trials=3,
         other_allocators=(TRIED.allocator, "garbage_collection_threshold:0.8"),
         device="cuda:1",
         memory_limit_bytes=40 * GIB,
@@ -95,6 +161,7 @@ SEARCH = SearchRecord(
         process_bytes=8192,
         step_imports_bytes=2048,
         varies=True,
+        traits=TRAITS,
         notes=("data sampled", "größer — 大"),
     ),
     machine=Machine(
@@ -168,6 +235,10 @@ PROBE = ProbeResult(
         build_seconds=1.5,
         loop_seconds=6.5,
         worker_seconds=7.125,
+        first_step_seconds=12.5,
+        recompiles=2,
+        graph_breaks=1,
+        comparison=COMPARISON,
     ),
     budget_bytes=40 * GIB,
     launcher="fork",

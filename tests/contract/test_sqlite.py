@@ -72,7 +72,7 @@ def test_one_number_in_a_search_is_given_once(connection: Connection) -> None:
 def test_what_people_ask_for_is_a_column(path: Path) -> None:
     query = """SELECT state, created, device_name, precision, allocator, accumulate, max_batch, refuted_at,
         recommended_batch, limited_by, workload_fingerprint, machine_fingerprint, budget_bytes FROM autotune_searches"""
-    made = ("answered", "2026-01-31 12:00:00.123456+00:00", "NVIDIA H200", "bf16", "expandable_segments:True", 4)
+    made = ("answered", "2026-01-31 12:00:00.123456+00:00", "NVIDIA H200", "fp16", "expandable_segments:True", 3)
     found = (27, 28, 24, "device_memory", "feed", SEARCH.machine.fingerprint, 40 << 30)
     assert sql(path, query) == [made + found]
 

@@ -7,15 +7,8 @@ import pytest
 from autotune.model import Compile, Form, MemoryFormat, Objective, OptimizerKind, Precision, Reason, Settings
 from autotune.search.settings import spent
 from autotune.search.settings.rows import plain
-from tests.unit.planted_settings import (
-    CHANGES_TRAINING,
-    UNSUPPORTED,
-    PlantedMachine,
-    random_machine,
-    search,
-    searched,
-    space_of,
-)
+from tests.unit.planted_settings import CHANGES_TRAINING, UNSUPPORTED, PlantedMachine, space_of
+from tests.unit.planted_settings_searches import random_machine, search, searched
 
 BUNDLE = Settings(precision=Precision.BF16, optimizer=OptimizerKind.FUSED, memory_format=MemoryFormat.CHANNELS_LAST)
 

@@ -1,15 +1,16 @@
 """A first measurement of settings: at which size, and whether it is within bounds."""
 
 from dataclasses import replace
+from math import ceil
 
 from autotune.model import Compile, Form, Objective, Question, Reason, Settings
-from autotune.search.settings.priors import SAVES_MEMORY, features
+from autotune.search.settings.priors import features, needs_no_less
 from autotune.search.settings.rows import Row
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.view import View
 
 SAFE_SHARE = 0.9
-"""Of a limit that one or two sizes foretell."""
+"""Of the way to a limit that one or two sizes foretell; of the whole limit where it is that of other settings."""
 _SHRINKS = 2
 """Times that a size is halved after it proved too large; once where each try compiles."""
 _NEARLY = 0.002
@@ -25,7 +26,14 @@ def measure(view: View, settings: Settings, reason: Reason) -> Question | None:
     row = view.table.row(settings)
     if row.evidence.good or view.table.faulty(row):
         return None
-    size = _size(view, settings) if not row.probes else _shrunk(view, row)
+    size = _shrunk(view, row) if row.probes else _size(view, settings)
+    for _ in range(_SHRINKS):
+        if (
+            size is not None
+            and view.asked.objective is not Objective.MEMORY
+            and needs_as_much_as_failed(view, settings, size)
+        ):
+            size = view.sizes.round(size / 2)
     if size is None or needs_as_much_as_failed(view, settings, size):
         return None
     question = view.question(settings, size, Form.TIMED, reason)
@@ -34,16 +42,12 @@ def measure(view: View, settings: Settings, reason: Reason) -> Question | None:
 
 def needs_as_much_as_failed(view: View, settings: Settings, size: int) -> bool:
     """Whether others that save at least as much memory, and take no more otherwise, do not fit at this size or a smaller one."""
-    mine = features(settings)
-    for row in view.table.rows.values():
-        if row.settings != settings and any(failed <= size for failed in row.too_large):
-            theirs = features(row.settings)
-            saved = all(theirs.get(effect, 0.0) >= mine.get(effect, 0.0) for effect in {*mine, *theirs} & SAVES_MEMORY)
-            if saved and all(
-                mine.get(effect) == share for effect, share in theirs.items() if effect not in SAVES_MEMORY
-            ):
-                return True
-    return False
+    return any(
+        row.settings != settings
+        and any(failed <= size for failed in row.too_large)
+        and needs_no_less(features(settings), features(row.settings))
+        for row in view.table.rows.values()
+    )
 
 
 def affordable(view: View, question: Question) -> bool:
@@ -65,18 +69,21 @@ def eager(settings: Settings) -> Settings:
     return replace(settings, compile=Compile.OFF, activation_budget=1.0)
 
 
-def size_to_grow_to(view: View, row: Row, faster: float = 1.0) -> int | None:
+def size_to_grow_to(view: View, row: Row, *, compiled: bool = False) -> int | None:
     """A size that memory leaves room for, and from which on throughput grows little more; None where nothing is known.
 
     Args:
-        faster: by this factor the settings in question are faster than those of the row, and as large.
+        compiled: for the same settings, compiled, of which nothing was measured yet.
     """
     limit, best = view.limit(row), view.goal.best(row)
-    top = view.sizes.down(SAFE_SHARE * limit) if limit else None
-    if top is None or best is None:
+    if limit is None or best is None:
         return None
-    saturation = view.saturation_of(row).of_faster(faster)
-    size = view.sizes.down(min(top, max(best.size, saturation.enough(top, _NEARLY))))
+    safe = SAFE_SHARE * limit if compiled else best.size + round(SAFE_SHARE * (limit - best.size))
+    top = view.sizes.down(safe)
+    if top is None:
+        return None
+    saturation = view.saturation_of(row).of_faster(_COMPILED if compiled else 1.0)
+    size = view.sizes.down(min(top, max(best.size, ceil(saturation.enough(top, _NEARLY)))))
     rounder = view.sizes.round(size) if size else None
     return rounder if rounder and size and saturation.gain(rounder, size) < _NEARLY else size
 
@@ -85,11 +92,11 @@ def _size(view: View, settings: Settings) -> int:
     """The reference; where each size costs a compile, at once the one that will probably be recommended."""
     if not compiles(settings) or view.asked.objective is not Objective.THROUGHPUT:
         return view.reference
-    compiled = [row for row in view.table.alive() if compiles(row.settings) and row.speeds]
+    compiled = [row for row in view.table.alive if compiles(row.settings) and row.speeds]
     best = max((view.goal.best(row) for row in compiled), default=None, key=lambda best: best.value if best else 0.0)
-    usual = best.size if best else view.reference
     twin = view.table.row(eager(settings))
-    larger = size_to_grow_to(view, twin, _COMPILED) if twin.speeds else None
+    usual = best.size if best else min(view.reference, max(twin.speeds, default=view.reference))
+    larger = size_to_grow_to(view, twin, compiled=True) if twin.speeds else None
     return larger if larger and larger >= (_MUCH_LARGER if best else 1) * usual else usual
 
 

@@ -22,7 +22,7 @@ def certify(view: View, row: Row, *, in_a_hurry: bool) -> Question | Answer | No
         row: of the settings that were chosen.
         in_a_hurry: leave out the search for the largest batch.
     """
-    if in_a_hurry or not _has_limit_searched(view, row.settings):
+    if in_a_hurry or not searches_limit(view, row.settings):
         return _at_one_size(view, row)
     settings = row.settings
     reply = ask_leg(
@@ -31,15 +31,18 @@ def certify(view: View, row: Row, *, in_a_hurry: bool) -> Question | Answer | No
     return reply.answer if isinstance(reply, Stop) else reply
 
 
-def _has_limit_searched(view: View, settings: Settings) -> bool:
-    """Compiled settings are not: each size would cost a compile. Nor are they where only some sizes are wanted."""
+def searches_limit(view: View, settings: Settings) -> bool:
+    """Whether the largest batch of these settings is looked for. Compiled settings' is not: each size would cost a
+    compile. Nor is it where only some sizes are wanted, or where nothing foretells the limit: it may be far above the best
+    size, and twenty probes away."""
     match view.asked.objective:
         case Objective.MEMORY:
             return False
         case Objective.BATCH:
             return view.asked.share is None
         case Objective.THROUGHPUT:
-            return view.asked.share is None and not compiles(settings)
+            near = view.asked.batch_finder.trace or settings == view.asked.base
+            return near and view.asked.share is None and not compiles(settings)
 
 
 def _throughput(view: View) -> bool:

@@ -59,7 +59,7 @@ def value_of(view: View, row: Row) -> float:
 def _in_order(view: View, out: AbstractSet[Settings]) -> list[Row]:
     """Rows that may be recommended, those that change the least first, then the better ones."""
     base = view.asked.base
-    rows = [row for row in view.table.alive() if row.settings not in out and view.goal.best(row) is not None]
+    rows = [row for row in view.table.alive if row.settings not in out and view.goal.best(row) is not None]
     demanded = [row for row in rows if row.settings != base]
     if demanded and view.asked.space.start != view.asked.space.base:
         rows = demanded  # the user's own settings lack what --fix demands

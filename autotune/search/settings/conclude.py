@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import log
 
-from autotune.model import Answer, Form, Objective, Settings
+from autotune.model import Answer, Form, Objective
 from autotune.search.recommend import TOLERANCE
 from autotune.search.settings.certify import answer_at
 from autotune.search.settings.choose import MARGIN
@@ -66,9 +66,3 @@ def _best(view: View, row: Row) -> tuple[int, float] | None:
             size = max(_certified(view, row))
             held = max(held_bytes(p) for p in row.probes if p.batch_size == size and p.fits)
             return size, -log(held or 1)
-
-
-def changed_words(settings: Settings, base: Settings) -> str:
-    """What is not as the user has it: ``precision=bf16, compile=default``."""
-    changes = settings.changes(replace(base, accumulate=settings.accumulate))
-    return ", ".join(f"{knob}={value}" for knob, value in changes.items())

@@ -56,7 +56,7 @@ def _before_compiling(view: View, lead: Row, compiled: Settings) -> Question | N
 
 def improvement(view: View, settings: Settings, lead: Row) -> float:
     """Expected improvement over the best so far, at the reference size or, for what makes room, at a larger one."""
-    best = max(level for row in view.table.alive() if (level := view.level(row)) is not None)
+    best = view.best_level
     expected = view.expect(settings)
     return replace(expected, mean=expected.mean + _for_room(view, settings, lead)).improvement(best)
 
@@ -76,7 +76,7 @@ def _change(view: View, lead: Row) -> Question | None:
     """The best settings with one knob changed, or the best of those that do not compile, by expected improvement a second."""
     offers: list[_Offer] = []
     for settings in _around(view, lead):
-        if settings in view.table.rows or not view.allowed(settings):
+        if view.table.row(settings).evidence.good or not view.allowed(settings):
             continue
         expected = improvement(view, settings, lead)
         if expected < worth(settings):
@@ -89,25 +89,29 @@ def _change(view: View, lead: Row) -> Question | None:
     offer = max(offers, default=None, key=lambda offer: offer[:2])
     if offer is None:
         return None
-    if not (compiles(offer.question.settings) and compiles(lead.settings)):
-        return offer.question
-    # What is built upon has to be sound, and at the size at which it counts.
-    sound = any(compiles(row.settings) and view.trusted(row.settings) for row in view.table.alive())
+    return first_of_all(view, lead, offer.question)
+
+
+def first_of_all(view: View, lead: Row, question: Question) -> Question:
+    """The probe, or what comes before it: what another compile is built upon has to be sound, and at the size that counts."""
+    if not (compiles(question.settings) and compiles(lead.settings)):
+        return question
+    sound = any(compiles(row.settings) and view.trusted(row.settings) for row in view.table.alive)
     doubtful = None if sound else compare(view, lead.settings)
-    return doubtful or grow_compiled(view, lead) or offer.question
+    return doubtful or grow_compiled(view, lead) or question
 
 
 def _around(view: View, lead: Row) -> list[Settings]:
-    """What differs in one knob from the best, and from the best that does not compile."""
-    plain = {
-        row.settings: best.value
-        for row in view.table.alive()
-        if not compiles(row.settings) and view.trusted(row.settings) and (best := view.goal.best(row)) is not None
-    }
-    other = max(plain, key=lambda settings: plain[settings], default=lead.settings)
-    if not compiles(lead.settings):
-        other = lead.settings
-    around = [*view.asked.space.neighbours(lead.settings), *view.asked.space.neighbours(other)]
+    """What differs in one knob from the best; if that compiles, also what does not and differs so from the best that does not."""
+    around = list(view.asked.space.neighbours(lead.settings))
+    if compiles(lead.settings):
+        plain = {
+            row.settings: best.value
+            for row in view.table.alive
+            if not compiles(row.settings) and view.trusted(row.settings) and (best := view.goal.best(row)) is not None
+        }
+        other = max(plain, key=lambda settings: plain[settings], default=lead.settings)
+        around += [settings for settings in view.asked.space.neighbours(other) if not compiles(settings)]
     return [settings for settings in dict.fromkeys(around) if _in_turn(view, settings)]
 
 
@@ -140,7 +144,7 @@ def _for_room(view: View, settings: Settings, lead: Row) -> float:
     limit, share = view.limit(lead), features(settings).get(CHECKPOINTED, 0.0)
     if limit is None or not share or CHECKPOINTED in features(lead.settings):
         return 0.0
-    alike = [row for row in view.table.alive() if features(row.settings).get(CHECKPOINTED, 0.0) == share]
+    alike = [row for row in view.table.alive if features(row.settings).get(CHECKPOINTED, 0.0) == share]
     known = [larger for row in alike if (larger := view.limit(row)) is not None]
     times = max(known) / limit if known else exp(of_room()[CHECKPOINTED].mean * share)
     larger = min(round(times * limit), view.sizes.bound)

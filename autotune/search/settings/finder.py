@@ -9,14 +9,16 @@ from autotune.knobs import Space
 from autotune.model import Cause, Objective, Outcome, ProbeResult, Question, Reason, Stop
 from autotune.search.allocators import BestAllocator
 from autotune.search.batch import BatchFinder
+from autotune.search.settings.asked import Asked
 from autotune.search.settings.conclude import standing_answer
 from autotune.search.settings.explore import explore
 from autotune.search.settings.larger import grow
 from autotune.search.settings.opening import open_search
 from autotune.search.settings.sample import sample
-from autotune.search.settings.settle import reason_of, settle
+from autotune.search.settings.saying import reason_of
+from autotune.search.settings.settle import settle
 from autotune.search.settings.sizes import share_of
-from autotune.search.settings.view import Asked, View
+from autotune.search.settings.view import View
 
 _DISTURBED = 3
 """As many probes in a row that prove nothing: others use the device, and more of them would prove nothing either."""
@@ -65,7 +67,7 @@ class SettingsFinder:
         opening = open_search(view)
         if opening is not None:
             return opening
-        if not _disturbed(view):
+        if not _disturbed(view) and any(view.goal.best(row) for row in view.table.alive):
             for stage in (explore, sample, grow):
                 question = stage(view)
                 if question is not None:

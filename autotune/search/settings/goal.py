@@ -44,8 +44,9 @@ class Goal:
 
 
 def _fastest(row: Row) -> Best | None:
-    if not row.speeds:
+    speeds = row.timed
+    if not speeds:
         return None
-    top = max(row.speeds.values())
-    size = min(n for n, speed in row.speeds.items() if speed >= (1 - _AS_FAST) * top)
-    return Best(size, log(row.speeds[size]))
+    top = max(speeds.values())
+    size = min(n for n, speed in speeds.items() if speed >= (1 - _AS_FAST) * top)
+    return Best(size, log(speeds[size]))

@@ -1,6 +1,6 @@
 """Asking whether settings train the same as the user's own, before they are recommended or built upon."""
 
-from autotune.model import Form, Question, Reason, Settings
+from autotune.model import Form, Outcome, Question, Reason, Settings
 from autotune.search.settings.table import Guard
 from autotune.search.settings.view import View
 
@@ -14,7 +14,7 @@ def compare(view: View, settings: Settings) -> Question | None:
         return None
     reference = view.asked.base if settings == view.origin else view.origin
     return Question(
-        batch_size=_size(view, view.table.comparisons(settings).too_large),
+        batch_size=_size(view, settings),
         form=Form.COMPARE,
         reason=Reason.COMPARE,
         settings=settings,
@@ -32,16 +32,20 @@ def compare_accumulation(view: View, accumulate: int) -> Question | None:
     if settings == base:
         return None
     return Question(
-        batch_size=_size(view, None), form=Form.COMPARE, reason=Reason.COMPARE, settings=settings, reference=base
+        batch_size=_size(view, base), form=Form.COMPARE, reason=Reason.COMPARE, settings=settings, reference=base
     )
 
 
 def accumulation_differs(view: View) -> bool:
-    """Whether that comparison failed."""
-    return any(p.form is Form.COMPARE and p.settings.accumulate > 1 and not p.fits for p in view.history)
+    """Whether that comparison said no."""
+    compared = [p for p in view.history if p.form is Form.COMPARE and p.settings.accumulate > 1]
+    return any(p.outcome is Outcome.CHANGES_TRAINING for p in compared)
 
 
-def _size(view: View, too_large: int | None) -> int:
+def _size(view: View, settings: Settings) -> int:
     unit = view.sizes.unit
+    if settings == view.origin and view.rescued:
+        return unit  # the user's own settings do not fit, but without an optimizer step of full size they might
+    too_large = view.table.comparisons(settings).too_large
     top = min(_LARGEST, view.reference, *([too_large // 2] if too_large else []))
     return max(unit, top // unit * unit)

@@ -7,6 +7,7 @@ from typing import TypeVar
 from autotune.model import Compile, MemoryFormat, OptimizerKind, Precision, Settings
 from autotune.search.settings.priors import HALF
 from autotune.search.settings.rows import Row, plain
+from autotune.search.settings.spending import compiles
 from autotune.search.settings.table import Guard
 from autotune.search.settings.view import View
 
@@ -30,8 +31,12 @@ def bundles(view: View) -> Iterator[Settings]:
     )
     if view.rescued:
         bundle = replace(bundle, checkpointing=view.origin.checkpointing)
-    if bundle not in (start, view.origin) and view.allowed(bundle):
-        yield bundle
+    if bundle in (start, view.origin) or not view.allowed(bundle):
+        return
+    yield bundle
+    other = replace(bundle, precision=Precision.FP16)
+    if bundle.precision is Precision.BF16 and _slower(view, bundle) and view.allowed(other):
+        yield other  # the device may only emulate bf16
 
 
 def to_compile(view: View, lead: Row) -> Settings | None:
@@ -43,7 +48,9 @@ def to_compile(view: View, lead: Row) -> Settings | None:
     space, settings = view.asked.space, lead.settings
     if settings.compile is not Compile.OFF or Compile.DEFAULT not in space.values("compile"):
         return None
-    if any(row.settings.compile is not Compile.OFF for row in view.table.rows.values()):
+    if any(
+        compiles(row.settings) and (row.evidence.good or view.table.faulty(row)) for row in view.table.rows.values()
+    ):
         return None
     if settings == view.origin and any(True for _ in bundles(view)):
         return None
@@ -53,6 +60,11 @@ def to_compile(view: View, lead: Row) -> Settings | None:
             settings = other
     compiled = replace(settings, compile=Compile.DEFAULT)
     return compiled if view.allowed(compiled) else None
+
+
+def _slower(view: View, settings: Settings) -> bool:
+    level, own = view.level(view.table.row(settings)), view.level(view.table.row(view.origin))
+    return level is not None and own is not None and level < own
 
 
 def _precision(view: View, own: Precision) -> Precision:

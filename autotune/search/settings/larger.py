@@ -2,6 +2,7 @@
 
 from autotune.model import Form, Objective, Question, Reason
 from autotune.search.settings.candidates import affordable, size_to_grow_to
+from autotune.search.settings.certify import searches_limit
 from autotune.search.settings.choose import MARGIN, leader, value_of
 from autotune.search.settings.rows import Row
 from autotune.search.settings.spending import compiles
@@ -16,14 +17,13 @@ _TRIES = 2
 
 def grow(view: View) -> Question | None:
     """The next larger size to time; None once no settings can win by one."""
-    if view.asked.objective is not Objective.THROUGHPUT:
-        return None
     lead = leader(view)
     top = value_of(view, lead)
-    offers = [offer for row in view.table.alive() if (offer := _offer(view, row, lead, top)) is not None]
+    offers = [offer for row in view.table.alive if (offer := _offer(view, row, lead, top)) is not None]
     rivals = [offer for offer in offers if offer[1].settings != lead.settings]
     for _, row, size in sorted(offers, key=lambda offer: -offer[0]):
-        if row.settings == lead.settings and not rivals and _searched_later(view, row):
+        if row.settings == lead.settings and not rivals and searches_limit(view, row.settings):
+            # The search for the limit, which comes last, times larger sizes anyway.
             continue
         question = view.question(row.settings, size, Form.TIMED, Reason.LARGER)
         if affordable(view, question):
@@ -42,9 +42,11 @@ def grow_compiled(view: View, lead: Row) -> Question | None:
 
 def _offer(view: View, row: Row, lead: Row, top: float) -> tuple[float, Row, int] | None:
     """(value that the settings may reach, the row, the size to time them at), if that is worth a probe."""
+    if view.asked.objective is not Objective.THROUGHPUT:
+        return None
     best = view.goal.best(row)
     tries = 1 if compiles(row.settings) else _TRIES
-    if best is None or row.asked_for(Reason.LARGER) >= tries:
+    if best is None or not row.speeds or row.asked_for(Reason.LARGER) >= tries:
         return None
     size = size_to_grow_to(view, row)
     if size is None or size <= max(row.speeds) or size in row.evidence.findings:
@@ -56,8 +58,3 @@ def _offer(view: View, row: Row, lead: Row, top: float) -> tuple[float, Row, int
     if row.settings != lead.settings and reach <= top + MARGIN:
         return None
     return reach, row, size
-
-
-def _searched_later(view: View, row: Row) -> bool:
-    """Whether the search for the limit of the best settings, which comes last, times larger sizes anyway."""
-    return not compiles(row.settings) and view.asked.share is None

@@ -12,6 +12,7 @@ from math import isqrt
 
 from autotune.model import Checkpointing, Form, Objective, Precision, Question, Reason, Settings, Stop
 from autotune.search.settings.candidates import needs_as_much_as_failed
+from autotune.search.settings.guard import compare
 from autotune.search.settings.leg import ask_leg, leg_history
 from autotune.search.settings.priors import features, of_room
 from autotune.search.settings.room import PEAK_DROP
@@ -36,6 +37,8 @@ _FIRST = frozenset({Reason.TRACE, Reason.LEGAL_SIZE, Reason.RETRY})
 def open_search(view: View) -> Question | Stop | None:
     """The next probe of the opening; None once there is a reference to compare others with."""
     row = view.opening
+    if view.rescued and row.probes and (doubtful := compare(view, row.settings)) is not None:
+        return doubtful
     if not row.certified:
         return _first_size(view, row)
     if not any(view.sizes.down(size) == size for size in row.speeds):
@@ -67,7 +70,8 @@ def _at_wanted(view: View, row: Row, wanted: int) -> Question | Stop:
     size = view.sizes.down(wanted)
     if size is None:
         return Stop(reason=f"No legal batch size is up to {wanted}.", answer=None)
-    if size not in row.evidence.findings:
+    failed = [found for found in row.evidence.failed if found.size == size]
+    if not failed:
         return view.question(row.settings, size, Form.LONG, Reason.BASELINE)
     return _rescue(view, row, Stop(reason=f"The wanted batch of {size} does not fit.", answer=None))
 
@@ -87,7 +91,7 @@ def _enough(row: Row) -> int | None:
     return min(size for size, speed in speeds.items() if speed * _PLATEAU >= top)
 
 
-def _time_it(view: View, row: Row) -> Question | Stop | None:
+def _time_it(view: View, row: Row) -> Question | Stop:
     """Time a legal size, where certifying did not: too few steps, or a size that divides no effective batch."""
     size = view.sizes.down(row.certified[-1])
     if size is None:
@@ -105,7 +109,7 @@ def _time_it(view: View, row: Row) -> Question | Stop | None:
 
 def _elsewhere(view: View, row: Row) -> Question | None:
     """Another size to compare settings at, if one may be better: smaller and as fast, or nearer to a peak."""
-    if view.asked.objective is not Objective.THROUGHPUT or row.asked_for(Reason.BASELINE) > _ELSEWHERE:
+    if view.started or view.asked.objective is not Objective.THROUGHPUT or row.asked_for(Reason.BASELINE) > _ELSEWHERE:
         return None
     speeds = {size: speed for size, speed in row.speeds.items() if view.sizes.down(size) == size}
     size = _towards_peak(view, speeds) or _smaller(view, speeds)

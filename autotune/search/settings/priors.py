@@ -83,12 +83,22 @@ _ROOM: dict[Effect, Expectation] = {
     ("attention", "math"): Expectation(-0.3, 0.3),
     ("set_to_none", "False"): Expectation(-0.05, 0.05),
 }
-SAVES_MEMORY = frozenset(effect for effect, expected in _ROOM.items() if expected.mean > 0.1) | {
-    TF32,
-    FP16,
-    FP16_COMPILED,
-}
-"""Effects that need less memory, or surely no more."""
+_SAVES_MEMORY = frozenset({HALVED, CHECKPOINTED, ("activation_budget", "0.5")})
+_NO_MEMORY = frozenset({TF32, FP16, FP16_COMPILED})
+"""Effects that surely make no difference to it; nor does the kind of checkpointing, beside how much of it there is."""
+
+
+def needs_no_less(one: Features, other: Features) -> bool:
+    """Whether settings with the first features surely need as much memory as those with the others."""
+    for effect in {*one, *other}:
+        here, there = one.get(effect, 0.0), other.get(effect, 0.0)
+        if effect in _NO_MEMORY or (effect[0] == "checkpointing" and effect != CHECKPOINTED):
+            continue
+        if effect[0] == "compile" and here != there:
+            return False
+        if here > there if effect in _SAVES_MEMORY else here < there:
+            return False
+    return True
 
 
 def features(settings: Settings) -> Features:

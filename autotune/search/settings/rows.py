@@ -45,6 +45,22 @@ class Row:
         """Samples per second at each size that fits and was timed, ascending."""
         return {size: 1 / median(seconds) for size in self.evidence.good if (seconds := self.seconds(size))}
 
+    @cached_property
+    def shaky(self) -> Mapping[int, float]:
+        """The same of sizes that fit when timed and proved too large in the long form: a smaller one may do."""
+        failed = [f for f in self.evidence.failed if f.is_ceiling and f.contradicted]
+        return {f.size: 1 / median(seconds) for f in failed if (seconds := self.seconds(f.size))}
+
+    @property
+    def timed(self) -> Mapping[int, float]:
+        """Speeds to go by: of sizes that fit, or else of those near one that may."""
+        return self.speeds or self.shaky
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a size at which the settings can be recommended, or near one."""
+        return bool(self.evidence.good or self.shaky)
+
     def seconds(self, size: int) -> tuple[float, ...]:
         """Seconds per sample of each timed step at this size, of the most precise form there is."""
         for form in _BY_PRECISION:

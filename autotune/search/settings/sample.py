@@ -2,7 +2,7 @@
 
 from autotune.model import Question, Reason
 from autotune.search.settings.choose import leader
-from autotune.search.settings.explore import WORTH_A_PROBE, approach, improvement, worth
+from autotune.search.settings.explore import WORTH_A_PROBE, approach, first_of_all, improvement, worth
 from autotune.search.settings.sampler import Told, proposals
 from autotune.search.settings.view import View
 
@@ -16,7 +16,7 @@ def sample(view: View) -> Question | None:
     if len(tried) >= view.asked.trials:
         return None
     lead = leader(view)
-    best = max(level for row in view.table.alive() if (level := view.level(row)) is not None)
+    best = view.best_level
     offers: list[tuple[float, Question]] = []
     for settings in proposals(view.asked.space, _told(view), view.asked.seed):
         if settings in view.table.rows or not view.allowed(settings):
@@ -28,7 +28,7 @@ def sample(view: View) -> Question | None:
         question = approach(view, settings, Reason.SAMPLED)
         if question is not None:
             offers.append((gain / view.spending.expected_s(question), question))
-    return max(offers, key=lambda offer: offer[0])[1] if offers else None
+    return first_of_all(view, lead, max(offers, key=lambda offer: offer[0])[1]) if offers else None
 
 
 def _told(view: View) -> list[Told]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _RANDOM_TRIALS = 4
 """Proposals made at random as long as fewer settings than this were measured."""
-_PROPOSALS = 64
+_PROPOSALS = 32
 """As many are looked at; most of what is worth trying was tried before the sampler is asked."""
 
 

@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
-from autotune.model import Answer, Compile, Form, Objective, Question, Settings, Stop
+from autotune.model import Answer, Form, Objective, Question, Settings, Stop
 from autotune.search.settings.candidates import closing_s
-from autotune.search.settings.certify import certify
-from autotune.search.settings.choose import choose, leader
-from autotune.search.settings.conclude import changed_words, standing_answer
-from autotune.search.settings.explore import improvement, worth
-from autotune.search.settings.guard import accumulation_differs, compare
+from autotune.search.settings.certify import NOT_SEARCHED, certify, searches_limit
+from autotune.search.settings.choose import choose
+from autotune.search.settings.conclude import standing_answer
+from autotune.search.settings.explore import explore
+from autotune.search.settings.guard import compare
+from autotune.search.settings.larger import grow
 from autotune.search.settings.rows import Row, plain
-from autotune.search.settings.spending import compiles
+from autotune.search.settings.sample import sample
+from autotune.search.settings.saying import reason_of
 from autotune.search.settings.view import View
 
 _LIMIT_PROBES = 6
@@ -37,57 +39,9 @@ def settle(view: View) -> Question | Stop:
             return reply
         answer = None if reply is None else _not_slower(view, row, reply)
         if answer is not None:
+            answer = replace(answer, complete=not _cut_short(view, answer))
             return Stop(reason=reason_of(view, answer), answer=answer)
         out.add(row.settings)
-
-
-def reason_of(view: View, answer: Answer) -> str:
-    """Why the search ended here, in sentences."""
-    assert answer.settings is not None, "a settings search always says for which"
-    changes = changed_words(answer.settings, view.asked.space.base)
-    of = f" with {changes}" if changes else " with your own settings"
-    parts = [
-        f"Batch {answer.recommended_batch}{of} is certified after {len(view.history)} probes{_times(view, answer)}"
-    ]
-    if not answer.complete:
-        parts.append("Time ran out before the search was complete")
-    if view.rescued:
-        parts.append("Your own settings fit at no batch size, so that nothing could be compared with them")
-    if accumulation_differs(view):
-        parts.append("Micro-batches do not add up to what one large batch trains")
-    if view.opened:
-        parts += _left_out(view)
-    return ". ".join(parts) + "."
-
-
-def _times(view: View, answer: Answer) -> str:
-    """How much faster than the user's own settings, where both were timed."""
-    assert answer.settings is not None, "a settings search always says for which"
-    own = view.table.row(view.asked.base).speeds
-    new = view.table.row(answer.settings).speeds.get(answer.recommended_batch)
-    if plain(answer.settings) == view.asked.base or not own or new is None:
-        return ""
-    return f", {new / max(own.values()):.2f} times as fast as your own settings"
-
-
-def _left_out(view: View) -> list[str]:
-    """Compiled settings that promised enough and were not tried for what compiling takes."""
-    if Compile.DEFAULT not in view.asked.space.values("compile"):
-        return []
-    lead = leader(view)
-    wanted = [
-        settings
-        for settings in view.asked.space.neighbours(lead.settings)
-        if compiles(settings)
-        and settings not in view.table.rows
-        and view.allowed(settings)
-        and improvement(view, settings, lead) >= worth(settings)
-    ]
-    if not wanted:
-        return []
-    compiled = any(compiles(settings) for settings in view.table.rows)
-    what = f"{len(wanted)} more settings that compile were" if compiled else "torch.compile was"
-    return [f"{what} left out, as compiling has taken, or would take, more than its share of the time"]
 
 
 def _not_slower(view: View, row: Row, answer: Answer) -> Answer | None:
@@ -95,15 +49,16 @@ def _not_slower(view: View, row: Row, answer: Answer) -> Answer | None:
     own = view.table.row(view.asked.base).speeds
     if row.settings == view.asked.base or view.asked.objective is not Objective.THROUGHPUT or not own:
         return answer
-    least = max(own.values())
-    if row.speeds.get(answer.recommended_batch, 0.0) >= least:
+    assert answer.settings is not None, "a settings search always says for which"
+    least, found = max(own.values()), view.row_of(answer.settings)
+    if found.speeds.get(answer.recommended_batch, 0.0) >= least:
         return answer
     certified = [
         p.batch_size
-        for p in row.probes
+        for p in found.probes
         if p.form is Form.LONG and p.fits and p.settings == answer.settings and p.batch_size <= answer.max_batch
     ]
-    fast = [size for size in certified if row.speeds.get(size, 0.0) >= least and size in row.evidence.good]
+    fast = [size for size in certified if found.speeds.get(size, 0.0) >= least]
     return replace(answer, recommended_batch=min(fast)) if fast else None
 
 
@@ -111,6 +66,18 @@ def _in_a_hurry(view: View) -> bool:
     """Whether there is no time for the search for the limit."""
     budget = view.spending.time_budget_s
     return budget is not None and view.spending.total_s + _LIMIT_PROBES * view.spending.eager_s > budget
+
+
+def _cut_short(view: View, answer: Answer) -> bool:
+    """Whether more time would have been used: for settings that promised enough, or to look for the limit."""
+    if view.spending.time_budget_s is None:
+        return False
+    assert answer.settings is not None, "a settings search always says for which"
+    if answer.limited_by == NOT_SEARCHED and searches_limit(view, plain(answer.settings)):
+        return True
+    unhurried = View(replace(view.asked, time_budget_s=None), view.history)
+    wanted = (stage(unhurried) for stage in (explore, sample, grow))
+    return any(question is not None and view.spending.may_compile(question) for question in wanted)
 
 
 def _too_late_for(view: View, row: Row) -> bool:

@@ -39,10 +39,11 @@ class Sizes:
         top = self.down(size)
         if top is None or self.share is not None:
             return top
-        factor = self.unit
-        while (rounder := top // (2 * factor) * (2 * factor)) >= (1 - _ROUNDING) * top:
-            top, factor = rounder, 2 * factor
-        return top
+        factor, rounder = self.unit, top
+        while top // (2 * factor) * (2 * factor) >= (1 - _ROUNDING) * top:
+            factor *= 2
+            rounder = top // factor * factor
+        return rounder
 
     def trained(self, settings: Settings, size: int) -> Settings:
         """With the accumulation that a training with micro-batches of this size has."""

@@ -1,7 +1,7 @@
 """The history sorted by settings: what ran, what trains the same as the reference, and which values are to blame."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
@@ -84,9 +84,10 @@ class Table:
             self.guard(row.settings) is Guard.REJECTED or row.fault(self.accepted_sizes) is not None
         )
 
-    def alive(self) -> Iterable[Row]:
+    @cached_property
+    def alive(self) -> tuple[Row, ...]:
         """Rows that may be recommended as far as known."""
-        return (row for row in self.rows.values() if row.evidence.good and not self.faulty(row))
+        return tuple(row for row in self.rows.values() if row.runs and not self.faulty(row))
 
     @cached_property
     def blamed(self) -> frozenset[Value]:

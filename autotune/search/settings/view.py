@@ -6,11 +6,9 @@ from functools import cached_property
 from itertools import takewhile
 from math import exp, log
 
-from autotune.knobs import Space
 from autotune.model import Form, Objective, ProbeResult, Question, Reason, Settings
-from autotune.search.allocators import BestAllocator
-from autotune.search.batch import LARGEST_SIZE, BatchFinder
 from autotune.search.legal import legal_step
+from autotune.search.settings.asked import Asked
 from autotune.search.settings.effects import Effects, Expectation
 from autotune.search.settings.goal import Goal
 from autotune.search.settings.priors import features, of_room, of_speed
@@ -20,38 +18,12 @@ from autotune.search.settings.sizes import Sizes
 from autotune.search.settings.spending import Spending
 from autotune.search.settings.table import Guard, Table
 
-INTERPLAY = 0.008
+INTERPLAY = 0.012
 """Deviation (logarithm) of a knob's effect from one combination to the next; known exceptions are effects of their own. Fused
 AdamW on an H200: 0 to 0.03, most below 0.01."""
 _FLAT = 0.98
 """A smaller size with this share of the throughput is the better one to compare settings at."""
 _CANDIDATES = frozenset({Reason.KNOWN, Reason.CHANGE, Reason.SAMPLED, Reason.LARGER})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a search was asked for."""
-
-    finder: BatchFinder | BestAllocator
-    """How the limit of some settings is found."""
-    space: Space
-    objective: Objective
-    share: int | None
-    """Samples an optimizer step is to see on one device; None = as the user's own settings make it."""
-    trials: int
-    seed: int
-    time_budget_s: float | None
-    compile_share: float
-
-    @property
-    def base(self) -> Settings:
-        """The user's own settings, accumulation left aside."""
-        return plain(self.space.base)
-
-    @property
-    def batch_finder(self) -> BatchFinder:
-        """Under one configuration of the allocator."""
-        return self.finder.finder if isinstance(self.finder, BestAllocator) else self.finder
 
 
 @dataclass(frozen=True)
@@ -63,24 +35,13 @@ class View:
 
     @classmethod
     def of(cls, asked: Asked, history: Sequence[ProbeResult]) -> "View":
-        """Of the probes that belong to this search; another space, or other bounds, may have left some more."""
-        finder, base = asked.batch_finder, asked.base
-        bound = _bound(finder)
-        return cls(
-            asked,
-            tuple(
-                p
-                for p in history
-                if p.batch_size % finder.multiple_of == 0
-                and p.batch_size <= bound
-                and (plain(p.settings) == base or not asked.space.refuses(plain(p.settings)))
-            ),
-        )
+        """Of the probes that belong to the search."""
+        return cls(asked, tuple(probe for probe in history if asked.concerns(probe)))
 
     @cached_property
     def table(self) -> Table:
-        """By settings."""
-        return Table(self.history, self.asked.base, frozenset(self._opening.evidence.accepted))
+        """By settings of the space."""
+        return Table(self._candidates, self.asked.base, frozenset(self._opening.evidence.accepted))
 
     @cached_property
     def opening(self) -> Row:
@@ -100,10 +61,9 @@ class View:
     @cached_property
     def sizes(self) -> Sizes:
         """Legal sizes, as far as the opening showed what is legal."""
-        finder = self.asked.batch_finder
-        bound = min([_bound(finder), *([end] if (end := self._opening.evidence.data_end) else [])])
+        bound = min([self.asked.bound, *([end] if (end := self._opening.evidence.data_end) else [])])
         return Sizes(
-            unit=legal_step(self._opening.evidence, finder.multiple_of),
+            unit=legal_step(self._opening.evidence, self.asked.batch_finder.multiple_of),
             bound=bound,
             accumulate=self.asked.space.base.accumulate,
             share=self.asked.share,
@@ -124,7 +84,7 @@ class View:
         """
         legal = {n: s for n, s in self._opening.speeds.items() if self.sizes.down(n) == n}
         if self.asked.objective is Objective.MEMORY:
-            legal = {n: s for n, s in legal.items() if n == max(legal)}
+            return max(n for n in legal if n in self._opening.certified or len(legal) == 1)
         return min(n for n, speed in legal.items() if speed >= _FLAT * max(legal.values()))
 
     @cached_property
@@ -156,8 +116,13 @@ class View:
         found = self.goal.best(row)
         if found is None or self.asked.objective is not Objective.THROUGHPUT:
             return found.value if found else None
-        size = min(row.speeds, key=lambda n: abs(log(n / self.reference)))
-        return log(row.speeds[size]) - self.saturation_of(row).gain(self.reference, size)
+        size = min(row.timed, key=lambda n: abs(log(n / self.reference)))
+        return log(row.timed[size]) - self.saturation_of(row).gain(self.reference, size)
+
+    @cached_property
+    def best_level(self) -> float:
+        """The highest level of settings that may be recommended."""
+        return max(level for row in self.table.alive if (level := self.level(row)) is not None)
 
     @cached_property
     def effects(self) -> Effects:
@@ -203,15 +168,36 @@ class View:
         made = self.sizes.trained(settings, size) if form is Form.LONG else self.sizes.timed(settings, size)
         return Question(batch_size=size, form=form, reason=reason, settings=made)
 
+    @property
+    def started(self) -> bool:
+        """Whether candidates were measured."""
+        return any(map(_measures_candidate, self.history))
+
+    def row_of(self, settings: Settings) -> Row:
+        """All probes of the settings, be it that only the search for the limit tried them (another allocator)."""
+        return Table(self.history, self.asked.base).row(settings)
+
+    @property
+    def _candidates(self) -> tuple[ProbeResult, ...]:
+        return tuple(probe for probe in self.history if self.asked.knows(probe.settings))
+
     @cached_property
     def _opening(self) -> Row:
-        before = takewhile(lambda p: not (p.form is Form.TIMED and p.reason in _CANDIDATES), self.history)
-        table = Table(tuple(before), self.asked.base)
+        before = tuple(takewhile(lambda probe: not _measures_candidate(probe), self._candidates))
+        first = self._origin_of(before)
+        if first.certified or len(before) == len(self._candidates):
+            return first
+        return self._origin_of(self._candidates)  # probes of the opening are missing; they were made up for later
+
+    def _origin_of(self, probes: tuple[ProbeResult, ...]) -> Row:
+        table = Table(probes, self.asked.base)
         own = table.row(self.asked.base)
         if own.evidence.good or not own.probes:
             return own
-        return next((row for row in table.rows.values() if row.evidence.good), own)
+        rejected = Table(self._candidates, self.asked.base)
+        others = [row for row in table.rows.values() if row.evidence.good]
+        return next((row for row in others if rejected.guard(row.settings) is not Guard.REJECTED), own)
 
 
-def _bound(finder: BatchFinder) -> int:
-    return min(n for n in (finder.max_batch, finder.data_set_size, LARGEST_SIZE) if n is not None)
+def _measures_candidate(probe: ProbeResult) -> bool:
+    return probe.form is Form.TIMED and probe.reason in _CANDIDATES
