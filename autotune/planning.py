@@ -96,6 +96,10 @@ def make_plan(
             f"accumulate {accumulate} and effective_batch {effective_batch} are both given",
             hint="leave out accumulate: it follows from the effective batch and the batch that fits",
         )
+    if effective_batch is not None:
+        from autotune.search.settings.sizes import share_of
+
+        share_of(effective_batch, world, multiple_of)  # refuses what cannot be held exactly
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
         raise UsageError(f"trials is {trials!r}", hint="give --trials a whole number from 0 on")
     return Plan(

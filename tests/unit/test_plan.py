@@ -56,3 +56,19 @@ def test_an_allocator_may_be_named_in_short() -> None:
     assert settings.environment["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
     assert settings.environment["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     assert api.plan(FILE, allocator="native").settings.environment == {}
+
+
+def test_an_effective_batch_that_cannot_be_held_exactly_is_refused_before_anything_is_run() -> None:
+    with pytest.raises(UsageError) as refused:
+        api.plan(FILE, tune=True, effective_batch=97, world=2)
+    assert "97" in refused.value.message
+    with pytest.raises(UsageError, match="both given"):
+        api.plan(FILE, tune=True, effective_batch=96, accumulate=2)
+
+
+def test_only_a_search_of_settings_has_a_space() -> None:
+    assert api.plan(FILE).space == api.plan(FILE, tune=True, allow=("none",)).space == ()
+    fixed = api.plan(FILE, tune=True, fix=("precision=bf16",), allow=("all",))
+    assert {choice.knob: choice.values for choice in fixed.space}["precision"] == ("bf16",)
+    with pytest.raises(UsageError, match="objective 'speed' is not known"):
+        api.plan(FILE, tune=True, objective="speed")
