@@ -1,6 +1,6 @@
 """What a search of settings tried, as a table: each set of settings with what it reached and what became of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autotune.knobs import make_space
@@ -30,7 +30,8 @@ def settings_table(result: SearchResult) -> tuple[str, ...]:
     if not result.plan.space or set(groups) <= {own}:
         return ()
     reference = baseline(result)
-    rows = [(_row(settings, probes, own, chosen, reference), settings) for settings, probes in groups.items()]
+    at = {p.batch_size: fastest(q for q in groups[own] if q.batch_size == p.batch_size) for p in groups.get(own, [])}
+    rows = [(_row(settings, probes, own, chosen, reference, at), settings) for settings, probes in groups.items()]
     rows.sort(key=lambda one: (one[1] != own, -(one[0].rate or 0.0)))
     return align([_HEADINGS, *(row.cells for row, _ in rows)], right={1, 2, 3, 4})
 
@@ -50,11 +51,19 @@ class _Row:
 
 
 def _row(
-    settings: Settings, probes: list[ProbeResult], own: Settings, chosen: Settings, reference: ProbeResult | None
+    settings: Settings,
+    probes: list[ProbeResult],
+    own: Settings,
+    chosen: Settings,
+    reference: ProbeResult | None,
+    own_at: Mapping[int, ProbeResult | None],
 ) -> _Row:
+    """``own_at``: the user's settings by batch size: what is not recommended is compared at its own size."""
     best = fastest(probes)
     rate = best.samples_per_second if best else None
-    base = reference.samples_per_second if reference else None
+    same = own_at.get(best.batch_size) if best is not None and settings != chosen else None
+    beside = same or reference
+    base = beside.samples_per_second if beside else None
     gain = f"{rate / base:.2f}x" if rate and base else ""
     said = _verdict(probes, best)
     if settings == chosen:
