@@ -1,7 +1,7 @@
 """What the tuner needs from the rooms below it. Implementations fit by shape; they do not import this file."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autotune.model import Budget, Machine, ProbeResult, Question, Stop, WorkloadInfo
 
@@ -11,6 +11,15 @@ class Strategy(Protocol):
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Return the next probe to run, or stop. Same history, same reply."""
+        ...
+
+
+@runtime_checkable
+class Concluding(Protocol):
+    """A strategy that has an answer before it is through."""
+
+    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
+        """The best answer that stands by now, for when time is out; None if there is none yet."""
         ...
 
 

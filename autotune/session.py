@@ -24,7 +24,7 @@ from autotune.model import (
     WorkloadInfo,
     digest,
 )
-from autotune.ports import SearchObserver, Strategy
+from autotune.ports import Concluding, SearchObserver, Strategy
 from autotune.tuner import non_pytorch_bytes, tune
 from autotune.units import MIB, format_bytes
 
@@ -224,7 +224,7 @@ class Session:
     ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
         """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
         _running_here.add(record.id)
-        conclude = getattr(strategy, "conclude", lambda known: None)
+        conclude = strategy.conclude if isinstance(strategy, Concluding) else _nothing_stands
         try:
             stop, probes = tune(
                 strategy,
@@ -279,6 +279,10 @@ class Session:
             from_ledger=from_ledger,
         )
         return replace(result, warnings=advice(result))
+
+
+def _nothing_stands(history: Sequence[ProbeResult]) -> None:
+    """What a search of the batch alone concludes before it is through: a limit that was not found is no answer."""
 
 
 class _StoreRecorder:
