@@ -66,12 +66,13 @@ def test_a_time_budget_is_kept_within_one_probe_and_what_was_found_is_certified_
 
 def test_an_answer_that_more_time_would_have_improved_says_so() -> None:
     complete = {}
-    for budget_s in (12.0, 60.0, 1000.0, None):
-        stop, _ = search(random_machine(3), time_budget_s=budget_s)
+    for budget_s in (12.0, 60.0, 240.0, 1000.0, None):
+        stop, history = search(random_machine(3), time_budget_s=budget_s)
         assert stop.answer is not None
         complete[budget_s] = stop.answer.complete
         assert ("Time ran out" in stop.reason) is not stop.answer.complete
-    assert complete == {12.0: False, 60.0: True, 1000.0: True, None: True}
+        assert any(p.settings.compile is not Compile.OFF for p in history) == (budget_s is None or budget_s > 60)
+    assert complete == {12.0: False, 60.0: False, 240.0: True, 1000.0: True, None: True}, "60 s are too short to compile"
 
 
 def test_more_time_is_never_worse_spent() -> None:

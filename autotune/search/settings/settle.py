@@ -13,6 +13,7 @@ from autotune.search.settings.larger import grow
 from autotune.search.settings.rows import Row, plain
 from autotune.search.settings.sample import sample
 from autotune.search.settings.saying import reason_of
+from autotune.search.settings.spending import compiles
 from autotune.search.settings.view import View
 
 _LIMIT_PROBES = 6
@@ -69,15 +70,19 @@ def _in_a_hurry(view: View) -> bool:
 
 
 def _cut_short(view: View, answer: Answer) -> bool:
-    """Whether more time would have been used: for settings that promised enough, or to look for the limit."""
+    """Whether more time would have been used: for settings that promised enough, or to look for the limit.
+
+    Further compiles, once there was one, are not counted: their share of any time runs out.
+    """
     if view.spending.time_budget_s is None:
         return False
     assert answer.settings is not None, "a settings search always says for which"
     if answer.limited_by == NOT_SEARCHED and searches_limit(view, plain(answer.settings)):
         return True
     unhurried = View(replace(view.asked, time_budget_s=None), view.history)
-    wanted = (stage(unhurried) for stage in (explore, sample, grow))
-    return any(question is not None and view.spending.may_compile(question) for question in wanted)
+    wanted = [question for stage in (explore, sample, grow) if (question := stage(unhurried)) is not None]
+    nothing_compiled = not any(compiles(settings) for settings in view.table.rows)
+    return any(nothing_compiled or view.spending.may_compile(question) for question in wanted)
 
 
 def _too_late_for(view: View, row: Row) -> bool:
