@@ -100,12 +100,17 @@ def tell(record_property: Tell) -> Tell:
     return both
 
 
+def _without_trace(probe: ProbeResult) -> ProbeResult:
+    """Traces are equal only to themselves, and each reading of the ledger makes new ones."""
+    return replace(probe, trace=None)
+
+
 def test_an_interrupted_search_goes_on_with_the_probes_it_had(searched: Searched) -> None:
     assert searched.interrupted.state is SearchState.INTERRUPTED
     assert len(searched.first) == FINISHED
     result = searched.result
     assert result.search_id == searched.interrupted.id
-    assert result.probes[:FINISHED] == searched.first
+    assert [_without_trace(p) for p in result.probes[:FINISHED]] == [_without_trace(p) for p in searched.first]
     assert result.new_probes == len(result.probes) - FINISHED
 
 
