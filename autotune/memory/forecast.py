@@ -111,13 +111,14 @@ class Forecast:
     def largest(self, step: int, bound: int, cap_bytes: int | None = None) -> int:
         """The largest multiple of ``step`` up to ``bound`` expected to be safe; 0 if there is none.
 
-        The recorded steps alone are replayed in a fraction of the time, and a size that they do not run at is not safe: they
-        are asked first, and the whole run from there downwards.
+        The recorded steps alone are replayed in a fraction of the time, and a size that they do not run at is not safe.
         """
         cap = self.cap_bytes if cap_bytes is None else cap_bytes
-        first = max(1, self.program.skeleton_batch // step)
-        top = _last(lambda n: self._fits_briefly(n * step, cap), first, bound // step)
-        return step * _last_below(lambda n: self.expect(n * step, cap).safe, top)
+
+        def safe(n: int) -> bool:
+            return self._fits_briefly(n * step, cap) and self.expect(n * step, cap).safe
+
+        return step * _last(safe, max(1, self.program.skeleton_batch // step), bound // step)
 
     def _fits_briefly(self, batch_size: int, cap_bytes: int) -> bool:
         """Whether the recorded steps run at this size, all of them at full length."""
@@ -148,14 +149,6 @@ def _last(holds: Callable[[int], bool], first: int, bound: int) -> int:
     while low < first < high and holds(first):  # far bounds are not worth a replay
         low, first = first, 2 * first
     return _bisect(holds, low, min(high, max(first, low + 1)))
-
-
-def _last_below(holds: Callable[[int], bool], top: int) -> int:
-    """The last number up to ``top`` for which ``holds`` is true, looked for right below it; 0 if there is none."""
-    high, distance = top + 1, 1
-    while (low := max(0, top + 1 - distance)) > 0 and not holds(low):
-        high, distance = low, 3 * distance
-    return _bisect(holds, low, high)
 
 
 def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
