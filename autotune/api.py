@@ -221,7 +221,7 @@ def _search(
         if trains_here:
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
             held = max(0, own_data_bytes() + imported - workload.process_bytes)
-        budget = _budget(plan, machine, held)
+        budget = _budget(plan, machine, held, workload.device_used_bytes)
         observer.found(workload, machine, budget)
         session = Session(plan, store, launcher, observer, workload, machine, budget, started)
         return session.run(fresh=fresh)
@@ -333,7 +333,8 @@ def _refuse_inside() -> None:
         )
 
 
-def _budget(plan: Plan, machine: Machine, caller_bytes: int) -> Budget:
+def _budget(plan: Plan, machine: Machine, caller_bytes: int, used_bytes: int | None) -> Budget:
+    """``used_bytes``: of the device, where NVML does not tell."""
     from autotune.probe import nvml
     from autotune.probe.budget import make_budget
     from autotune.probe.host import host_limit
@@ -341,7 +342,7 @@ def _budget(plan: Plan, machine: Machine, caller_bytes: int) -> Budget:
     return make_budget(
         machine,
         memory_limit_bytes=plan.memory_limit_bytes,
-        others_bytes=nvml.used_bytes(machine.device_uuid),
+        others_bytes=nvml.used_bytes(machine.device_uuid) if used_bytes is None else used_bytes,
         host=host_limit(),
         caller_bytes=caller_bytes,
     )

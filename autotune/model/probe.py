@@ -118,6 +118,8 @@ class Measurement:
     """Places where ``torch.compile`` could not go on; None where nothing is compiled."""
     comparison: Comparison | None = None
     """Of ``Form.COMPARE``."""
+    graphs_kept: int | None = None
+    """Losses of earlier steps that were still alive at the end, each with its autograd graph; None = not looked for."""
 
     @property
     def median_step_seconds(self) -> float | None:

@@ -40,6 +40,9 @@ class WorkloadInfo:
     varies: bool = False
     """Whether batches differ in the length of their samples; the long form then trains on shorter ones as well."""
     traits: Traits = field(default_factory=Traits)
+    device_used_bytes: int | None = None
+    """What the device said was in use when this was found out, the context of that process included; None on the CPU, and
+    where NVML tells what others hold."""
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
 

@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -64,7 +64,16 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
         notes=workload.notes,
     )
-    return {"workload": asdict(info), "machine": asdict(machine)}
+    return {"workload": asdict(_with_others(info, machine)), "machine": asdict(machine)}
+
+
+def _with_others(info: WorkloadInfo, machine: Machine) -> WorkloadInfo:
+    """With what can be said of other processes where NVML says nothing of them."""
+    if machine.device != "cuda" or not (why := nvml.trouble(machine.device_uuid)):
+        return info
+    free, total = torch.cuda.mem_get_info(machine.device_index)
+    note = f"NVML cannot be asked ({why}): what others hold is what PyTorch saw in use, and all changes count as this job's"
+    return replace(info, device_used_bytes=total - free, notes=(*info.notes, note))
 
 
 def _leave_out_step_imports() -> None:

@@ -1,6 +1,7 @@
 """Was a probe that ran to its end also safe? Pure: a measurement in, a failure or None out. DESIGN: what "safe" means."""
 
 from itertools import pairwise
+from statistics import correlation, linear_regression
 
 from autotune.model import Cause, Failure, Form, Measurement, Outcome, Phase
 from autotune.units import KIB, MIB, format_bytes
@@ -121,11 +122,24 @@ def _grows(measurement: Measurement, device: str) -> tuple[Outcome, Failure] | N
     rise = min(held[-GROWTH_WINDOW:]) - max(held[:GROWTH_WINDOW])
     still = held[-1] - held[-GROWTH_WINDOW - 1]
     falls = sum(max(0, before - after) for before, after in pairwise(held))
-    if rise < least or still < least / 2 or falls > GROWTH_FALLS_SHARE * (held[-1] - held[0]):
+    grows = rise >= least and still >= least / 2 and falls <= GROWTH_FALLS_SHARE * (held[-1] - held[0])
+    kept = measurement.graphs_kept or 0
+    if not grows and kept < measurement.steps_executed - 1:
         return None
-    per_step = (held[-1] - held[0]) // (len(held) - 1)
-    return Outcome.UNSAFE, Failure(
-        cause=Cause.GROWTH,
-        message=f"memory grows by {format_bytes(per_step)} a step after warm-up",
-        hint="something keeps every step alive, often a list of losses without .detach() or .item()",
-    )
+    message = _rate(measurement, held) if grows else "little memory is kept of every step"
+    hint = "something keeps every step alive: look for lists and caches that are never emptied"
+    if kept:
+        message += f"; {kept} losses of earlier steps are still there, each with its autograd graph"
+        hint = "detach what is kept from step to step: losses.append(loss.item()) or .detach(), not the loss itself"
+    return Outcome.UNSAFE, Failure(cause=Cause.GROWTH, message=message, hint=hint)
+
+
+def _rate(measurement: Measurement, held: tuple[int, ...]) -> str:
+    """How fast memory grows, how evenly, and when it would run out."""
+    line = linear_regression(range(len(held)), held)
+    share = correlation(range(len(held)), held) ** 2
+    text = f"memory grows by {format_bytes(round(line.slope))} a step after warm-up (a line explains {share:.0%} of it)"
+    cap, peak = measurement.allocator_cap_bytes, measurement.peak_reserved_bytes or measurement.peak_allocated_bytes
+    if cap is None or peak is None:
+        return text
+    return f"{text} and would run out at about step {measurement.steps_executed + max(0, cap - peak) / line.slope:,.0f}"

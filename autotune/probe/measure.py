@@ -125,6 +125,7 @@ def _run_pass(order: Order, steps: Steps) -> None:
     elif form is Form.LONG and not steps.paused:
         steps.pause()
     recorder.read_device()
+    recorder.facts["graphs_kept"] = steps.graphs_kept()
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
     recorder.facts["losses"] = [loss if math.isfinite(loss) else None for loss in losses]
     seconds = _step_seconds(recorder.meter.intervals(), order.settings.accumulate + 1)

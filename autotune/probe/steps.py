@@ -5,6 +5,7 @@ backward, optimizer.
 """
 
 import os
+import weakref
 from collections.abc import Iterable
 
 import torch
@@ -45,6 +46,8 @@ class Steps:
         self._batch_on_device = 0
         self._reference: tuple[object, int] | None = None
         self._loss: torch.Tensor | None = None
+        self._losses: list[weakref.ref[torch.Tensor]] = []
+        """Of each micro-batch, as the workload returned it."""
         self.before = 0
         """Steps of this process that do not count, made before those that do: where something happens is told by all."""
         self.paused = False
@@ -88,6 +91,7 @@ class Steps:
                 applied.zero_grad(self._optimizer)
             with recorder.during(Phase.FORWARD, at), applied.autocast():
                 self._loss = self._workload.loss(self._model, self._batch)
+            self._losses.append(weakref.ref(self._loss))
             with recorder.during(Phase.BACKWARD, at):
                 applied.backward(self._loss)
             recorder.meter.tick()
@@ -175,6 +179,11 @@ class Steps:
                 self.recorder.losses = torch.zeros(SCALER_STEPS + sum(map(len, Form.LONG.mixtures)), device=loss.device)
             self.recorder.losses[self.recorder.executed] = loss
             self.recorder.executed += 1
+
+    def graphs_kept(self) -> int:
+        """Losses of earlier steps that somebody holds on to, and with each the graph of its step."""
+        earlier = (kept() for kept in self._losses[:-1])
+        return sum(loss is not None and loss.grad_fn is not None for loss in earlier)
 
     def enough(self, asked: int, number: int) -> bool:
         """Whether the probe may end after step ``number``."""

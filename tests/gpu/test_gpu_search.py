@@ -1,5 +1,7 @@
 """The main job on a CUDA device: real out-of-memory events, the limit kept, the caller untouched."""
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -173,3 +175,21 @@ def test_fused_adamw_counts_only_steps_the_scaler_let_through(search: Search) ->
     """Fused kernels skip by themselves, so that counting the optimizer's calls would not do."""
     with pytest.raises(WorkloadError, match="scaler skipped"):
         search("mlp.py", "fused_nan", precision="fp16", max_batch=2)
+
+
+def test_c25_without_nvml_the_answer_is_the_same_and_it_is_said(found: SearchResult, tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError('planted')\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "autotune", "max-batch", str(ASSETS / "mlp.py"), "--device", "cuda", "--json"]
+    done = subprocess.run(
+        [*command, "--memory-limit", "2GiB", "--storage", str(tmp_path / "ledger.sqlite3")],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["batch"]["max_batch"] == found.answer.max_batch
+    assert any("nvidia-ml-py is not installed" in text for text in document["warnings"])

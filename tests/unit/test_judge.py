@@ -133,3 +133,18 @@ def test_rounding_is_no_leak_and_a_graph_a_step_is() -> None:
 def test_on_the_cpu_a_few_pages_of_noise_are_no_leak() -> None:
     pages = tuple(100 * MIB + 4096 * i for i in range(8))
     assert verdict(replace(GOOD, allocated_after_step=pages), device="cpu") is None
+
+
+def test_a_leak_is_told_by_its_rate_and_by_the_step_at_which_memory_runs_out() -> None:
+    held = (50 * MIB, *(100 * MIB + 10 * MIB * i for i in range(7)))
+    leak = replace(GOOD, allocated_after_step=held, allocator_cap_bytes=300 * MIB)
+    found = judge(leak, batch_size=4, form=Form.LONG, budget_bytes=300 * MIB, device="cuda")
+    assert found is not None
+    assert "grows by 10 MiB a step" in found[1].message and "a line explains 100% of it" in found[1].message
+    assert "run out at about step 18" in found[1].message, "8 steps, and 100 MiB at 10 MiB a step"
+
+
+def test_every_loss_kept_with_its_graph_is_a_leak_however_little_memory_that_is() -> None:
+    assert verdict(replace(GOOD, graphs_kept=7)) == (Outcome.UNSAFE, Cause.GROWTH)
+    assert verdict(replace(GOOD, graphs_kept=6)) is None, "a window of the last ones ends by itself"
+    assert verdict(replace(GOOD, graphs_kept=7), form=Form.SHORT) is None
