@@ -82,13 +82,13 @@ def guess(
         certified = evidence.findings[low].standing is Standing.CERTIFIED
         if high is None and certified and low < top and not foretold.expect(low + step, cap_bytes).safe:
             return Guess(low, certify=True)  # as expected: nothing to look for
+        if high is not None and top == low:  # closed: what is behind the failure is all that is left to foretell
+            sharp = cap_bytes == foretold.cap_bytes and not foretold.program.uncertain_bytes(low)[1]
+            return Guess(low, certify=True, beyond=_beyond(foretold, low, high, step, bound) if sharp else None)
         size = foretold.largest(step, top, cap_bytes)
         doubt_bytes = foretold.program.uncertain_bytes(size)[1]
         sure = foretold.largest(step, top, cap_bytes - doubt_bytes) if doubt_bytes else size
-        beyond = None
-        if high == low + step and cap_bytes == foretold.cap_bytes and not doubt_bytes:
-            beyond = _beyond(foretold, low, high, step, bound)
-        return Guess(max(low, sure), certify=True, hoped=size, beyond=beyond)
+        return Guess(max(low, sure), certify=True, hoped=size)
     if evidence.short_form_misled or (high is not None and evidence.findings[high].cause not in _MEMORY_CAUSES):
         return None  # the peaks of short probes say nothing of the long form, or memory is not what ends here
     samples = [
