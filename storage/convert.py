@@ -97,6 +97,7 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
         search_id=search_id,
         number=number,
         batch_size=result.batch_size,
+        evaluate_at=result.evaluate_at,
         form=result.form.value,
         reason=result.reason.value,
         outcome=result.outcome.value,

@@ -15,7 +15,7 @@ from autotune.storage.tables import PREFIX
 VERSION_TABLE = "autotune_alembic_version"
 """A version table of its own: others may keep Alembic's default one in the same database."""
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every revision in ``migrations/versions``, oldest first: checking a ledger needs neither Alembic nor the disk."""
 
 HEAD = REVISIONS[-1]

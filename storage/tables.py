@@ -136,6 +136,8 @@ class ProbeRow(Base):
     number: Mapped[int]
     """Order within the search, from 1."""
     batch_size: Mapped[int]
+    evaluate_at: Mapped[int | None]
+    """Null = evaluation, where there is one, was at ``batch_size``; 0 = there was none."""
     form: Mapped[str]
     reason: Mapped[str]
     outcome: Mapped[str]

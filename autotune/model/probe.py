@@ -24,6 +24,8 @@ class Question:
     """No recorded size is above this."""
     reference: Settings | None = None
     """For ``Form.COMPARE``: what ``settings`` are compared with."""
+    evaluate_at: int | None = None
+    """Batch size of the workload's evaluation; None = that of training, 0 = no evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,11 @@ class Measurement:
     """Bytes still held at the end of each step."""
     composition: Composition = field(default_factory=Composition)
     evaluated: bool = False
+    """The evaluation ran to its end."""
+    evaluated_batch: int | None = None
+    """Leading dimension really seen in the evaluation's batch; None where there was none, or it could not be told."""
+    evaluated_after: int | None = None
+    """Training steps before the evaluation, skipped ones included; None where there was none."""
     build_seconds: float | None = None
     """Making the model and optimizer and placing them."""
     loop_seconds: float | None = None
@@ -186,11 +193,20 @@ class ProbeResult:
     stderr_tail: str = ""
     trace: Trace | None = None
     """What the allocator did, where the question asked for it and the device records it."""
+    evaluate_at: int | None = None
+    """As in ``Question``."""
 
     @property
     def fits(self) -> bool:
         """True for a probe that ran to its end and was safe."""
         return self.outcome is Outcome.FITS
+
+    @property
+    def evaluated_at(self) -> int | None:
+        """Batch size at which the evaluation ran to its end; None where it did not, or there is none."""
+        if not self.measurement.evaluated:
+            return None
+        return self.batch_size if self.evaluate_at is None else self.evaluate_at
 
     @property
     def samples_per_second(self) -> float | None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from autotune.model.machine import Budget, Machine
 from autotune.model.probe import ProbeResult
 from autotune.model.settings import Settings
-from autotune.model.words import Form
+from autotune.model.words import Form, Phase
 from autotune.model.workload import Source, WorkloadInfo
 
 
@@ -60,6 +60,8 @@ class Plan:
     """Devices that train together, each with batches of its own."""
     trials: int = 12
     """How many settings the sampler may propose at most, beside those that are known to pay."""
+    eval_batch: int | None = None
+    """Batch size that evaluation is to run at; None = that of training, as far as it fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,23 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Which batches the workload's evaluation takes, told apart from those of training."""
+
+    max_batch: int | None
+    """Largest size it ran at in the probe that certified training's ``max_batch``; None = it did not run beside it."""
+    refuted_at: int | None
+    """Smallest executed size above it at which the evaluation failed; None where larger ones were not tried."""
+    limited_by: str
+    """The cause of the refutation, ``not_searched`` or ``eval_batch`` (no larger one was asked for)."""
+
+    @property
+    def fits_nothing(self) -> bool:
+        """Whether it failed at every size there is."""
+        return self.max_batch is None and self.refuted_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the strategy concludes from a history."""
 
@@ -117,6 +136,8 @@ class Answer:
     """False: time ran out, and this is the best that was certified by then."""
     prediction: Prediction | None = None
     """None where the allocator's history was not recorded or could not be used."""
+    evaluation: Evaluation | None = None
+    """None = not probed: the workload has no evaluation, or an older version answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +177,16 @@ class SearchResult:
 
     @property
     def certificate(self) -> ProbeResult:
-        """The long probe that certified ``max_batch``."""
-        return next(p for p in reversed(self._relevant(self.answer.max_batch)) if p.form is Form.LONG and p.fits)
+        """The long probe that certified ``max_batch``: the one with the largest evaluation, the newest of these."""
+        long = [p for p in reversed(self._relevant(self.answer.max_batch)) if p.form is Form.LONG and p.fits]
+        return max(long, key=lambda probe: probe.evaluated_at or 0)
 
     @property
     def refutation(self) -> ProbeResult | None:
         """The probe that refuted ``refuted_at``."""
-        failed = [p for p in self._relevant(self.answer.refuted_at) if not p.fits]
+        failed = [p for p in self._relevant(self.answer.refuted_at) if not p.fits and p.form is not Form.EVALUATE]
+        if self.answer.evaluation is not None:  # which has a limit of its own
+            failed = [p for p in failed if p.failure is None or p.failure.phase is not Phase.EVALUATE] or failed
         return failed[-1] if failed else None
 
     def _relevant(self, batch_size: int | None) -> list[ProbeResult]:

@@ -102,6 +102,8 @@ class Form(StrEnum):
     """Trains a few seeded steps on a small batch under reference and candidate settings, and compares the two."""
     LOADING = "loading"
     """Takes batches from the data loader and trains nothing; its step times are those of loading."""
+    EVALUATE = "evaluate"
+    """Trains at a small batch until the optimizer's state is there, evaluates at a size of its own, trains once more."""
 
     @property
     def steps(self) -> int:
@@ -112,8 +114,21 @@ class Form(StrEnum):
         Timed: two to warm up and eight that count.
         Compare: three under each settings.
         Loading: batches taken.
+        Evaluate: three as in the short form, evaluation, one more.
         """
-        return {Form.SHORT: 3, Form.LONG: 8, Form.TIMED: 10, Form.COMPARE: 3, Form.LOADING: 8}[self]
+        return {
+            Form.SHORT: 3,
+            Form.LONG: 8,
+            Form.TIMED: 10,
+            Form.COMPARE: 3,
+            Form.LOADING: 8,
+            Form.EVALUATE: 4,
+        }[self]
+
+    @property
+    def steps_before_pause(self) -> int | None:
+        """Training steps before an evaluation in the middle; None where there is no such middle."""
+        return {Form.LONG: 4, Form.EVALUATE: 3}.get(self)
 
     @property
     def warm_up(self) -> int:

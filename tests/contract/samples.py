@@ -13,6 +13,7 @@ from autotune.model import (
     Comparison,
     Compile,
     Composition,
+    Evaluation,
     Failure,
     Form,
     Loading,
@@ -106,6 +107,7 @@ ANSWER = Answer(
     settings=TRIED,
     complete=False,
     loading=Loading(workers=4, pin_memory=True, samples_per_second=900.5, training_samples_per_second=1000.25),
+    evaluation=Evaluation(max_batch=6, refuted_at=7, limited_by="host_memory"),
     prediction=Prediction(limit=26, recorded_up_to=9, allocated_bytes=38 * GIB, reserved_bytes=39 * GIB),
 )
 
@@ -132,6 +134,7 @@ SEARCH = SearchRecord(
         effective_batch=96,
         world=8,
         trials=3,
+        eval_batch=6,
         other_allocators=(TRIED.allocator, "garbage_collection_threshold:0.8"),
         device="cuda:1",
         memory_limit_bytes=40 * GIB,
@@ -233,6 +236,8 @@ PROBE = ProbeResult(
             parameters_bytes=1, buffers_bytes=2, gradients_bytes=3, optimizer_bytes=4, batch_bytes=5
         ),
         evaluated=True,
+        evaluated_batch=6,
+        evaluated_after=4,
         build_seconds=1.5,
         loop_seconds=6.5,
         worker_seconds=7.125,
@@ -247,6 +252,7 @@ PROBE = ProbeResult(
     started_at=NOON.astimezone(timezone(timedelta(hours=5, minutes=30))),
     seconds=7.5,
     settings=TRIED,
+    evaluate_at=6,
     stdout_tail="step 1\n",
     stderr_tail="warning: 'quoted' \"text\" \\ ü\n",
 )

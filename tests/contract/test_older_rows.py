@@ -20,12 +20,19 @@ OLD_SETTINGS = {"precision": "bf16", "allocator": "max_split_size_mb:128", "accu
 NEWER = {
     "autotune_probes": {
         "settings": [field.name for field in fields(Settings) if field.name not in OLD_SETTINGS],
-        "measurement": ["first_step_seconds", "recompiles", "graph_breaks", "comparison"],
+        "measurement": [
+            "first_step_seconds",
+            "recompiles",
+            "graph_breaks",
+            "comparison",
+            "evaluated_batch",
+            "evaluated_after",
+        ],
     },
     "autotune_searches": {
-        "plan": ["space", "objective", "effective_batch", "world", "trials"],
+        "plan": ["space", "objective", "effective_batch", "world", "trials", "eval_batch"],
         "workload": ["traits"],
-        "answer": ["complete", "loading"],
+        "answer": ["complete", "loading", "evaluation"],
     },
 }
 """Fields that rows of then do not have, by table and column."""
@@ -35,7 +42,13 @@ PROBE_THEN = replace(
     FITTING_PROBE,
     settings=TRIED_THEN,
     measurement=replace(
-        FITTING_PROBE.measurement, first_step_seconds=None, recompiles=None, graph_breaks=None, comparison=None
+        FITTING_PROBE.measurement,
+        first_step_seconds=None,
+        recompiles=None,
+        graph_breaks=None,
+        comparison=None,
+        evaluated_batch=None,
+        evaluated_after=None,
     ),
 )
 SEARCH_THEN = replace(
@@ -48,9 +61,10 @@ SEARCH_THEN = replace(
         effective_batch=None,
         world=1,
         trials=Plan(source=SEARCH.plan.source).trials,
+        eval_batch=None,
     ),
     workload=replace(SEARCH.workload, traits=Traits()),
-    answer=replace(ANSWER, settings=TRIED_THEN, complete=True, loading=None),
+    answer=replace(ANSWER, settings=TRIED_THEN, complete=True, loading=None, evaluation=None),
 )
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 
 import autotune.storage
 from autotune.errors import StoreError
-from autotune.model import Mark, PassPeaks, Phase, Precision, Settings
+from autotune.model import Evaluation, Mark, PassPeaks, Phase, Precision, Settings
 from autotune.storage import schema
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
@@ -118,6 +118,11 @@ def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> N
             assert fitted.trace.events == (1, 2, 3, -2, 4, -4, -3, 5)
             assert fitted.trace.marks[3] == Mark(position=7, phase=Phase.OPTIMIZER, step=2, batch_size=3)
             assert fitted.trace.passes[1] == PassPeaks(3, 1, allocated_bytes=4608, reserved_bytes=2097152)
+        evaluated_apart = revision >= "0003"
+        assert failed.evaluate_at == fitted.evaluate_at == (6 if evaluated_apart else None)
+        evaluation = Evaluation(max_batch=6, refuted_at=7, limited_by="host_memory")
+        assert newer.answer.evaluation == (evaluation if evaluated_apart else None)
+        assert newer.plan.eval_batch == (6 if evaluated_apart else None)
         store.add_probe(SEARCH.id, TRACED_PROBE)
         store.begin(search("new"))
         store.add_probe("new", FITTING_PROBE)
@@ -158,7 +163,8 @@ def test_every_old_probe_gets_the_settings_of_its_own_plan(store: Store, url: st
     go_back(url)
     with Store.open(url) as again:
         for id_, record in written.items():
-            then = [replace(probe, settings=record.plan.settings, trace=None) for probe in (PROBE, TRACED_PROBE)]
+            lost = {"settings": record.plan.settings, "trace": None, "evaluate_at": None}
+            then = [replace(probe, **lost) for probe in (PROBE, TRACED_PROBE)]  # type: ignore[arg-type]
             assert again.probes(id_) == tuple(then)
     assert differences(url) == []
 
@@ -187,7 +193,7 @@ def test_a_damaged_plan_keeps_nobody_from_the_other_searches(store: Store, url: 
     go_back(url, f"UPDATE autotune_searches SET plan = {plan} WHERE id = '{SEARCH.id}'")
     with Store.open(url) as again:
         assert again.get(OTHER.id) == OTHER
-        assert again.probes(OTHER.id) == (replace(PROBE, settings=OTHER.plan.settings),)
+        assert again.probes(OTHER.id) == (replace(PROBE, settings=OTHER.plan.settings, evaluate_at=None),)
     engine = make_engine(parse_address(url))
     with engine.begin() as connection:
         query = f"SELECT settings FROM autotune_probes WHERE search_id = '{SEARCH.id}'"
