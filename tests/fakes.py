@@ -45,6 +45,7 @@ LIBRARY = Fault(outcome=Outcome.CRASHED, cause=Cause.LIBRARY_STATUS, confirm=Tru
 NOT_FINITE = Fault(outcome=Outcome.UNSTABLE, cause=Cause.NON_FINITE)
 HANGS = Fault(outcome=Outcome.TIMED_OUT, cause=Cause.TIMEOUT)
 OUT_OF_MEMORY = Fault(outcome=Outcome.OUT_OF_MEMORY, cause=Cause.DEVICE_MEMORY)
+EVALUATION_FAILS = Fault(outcome=Outcome.OUT_OF_MEMORY, cause=Cause.DEVICE_MEMORY, phase=Phase.EVALUATE)
 OVER_BUDGET = Fault(outcome=Outcome.UNSAFE, cause=Cause.OVER_BUDGET)
 LEAKS = Fault(outcome=Outcome.UNSAFE, cause=Cause.GROWTH)
 NO_STEPS = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.NO_STEPS)
@@ -67,8 +68,10 @@ def result(
     budget_bytes: int = BUDGET.limit_bytes,
     step_seconds: float | None = None,
     settings: Settings | None = None,
+    evaluate_at: int | None = None,
+    evaluated: int | None = None,
 ) -> ProbeResult:
-    """A finished probe; it fits if there is no fault."""
+    """A finished probe; it fits if there is no fault. ``evaluated``: the size at which its evaluation ran to its end."""
     failure = None
     if fault is not None:
         failure = Failure(
@@ -92,12 +95,15 @@ def result(
             phases=(PhaseMemory(phase=Phase.FORWARD, peak_allocated_bytes=min(need_bytes, budget_bytes)),),
             peak_allocated_bytes=min(need_bytes, budget_bytes),
             peak_device_bytes=min(need_bytes, budget_bytes),
+            evaluated=evaluated is not None,
+            evaluated_batch=evaluated,
         ),
         budget_bytes=budget_bytes,
         launcher="fork",
         started_at=datetime(2024, 1, 1, tzinfo=UTC),
         seconds=1.0,
         settings=settings or Settings(),
+        evaluate_at=evaluate_at,
     )
 
 
@@ -112,6 +118,8 @@ class FakeProber:
     fault: Callable[[int, Form, int], Fault | None] = lambda size, form, attempt: None
     """Size, form, and how often this very probe ran before; a fault takes precedence over memory."""
     step_seconds: Callable[[int], float] | None = None
+    evaluate: Callable[[int, Question], Fault | None] | None = None
+    """What becomes of the evaluation: by its size and the question; None = the workload has none."""
     asked: list[Question] = field(default_factory=list)
     """Everything asked so far, oldest first."""
 
@@ -125,6 +133,10 @@ class FakeProber:
         fault = self.fault(size, form, attempt)
         if fault is None and need_bytes > budget.limit_bytes:
             fault = OUT_OF_MEMORY
+        evaluated = size if question.evaluate_at is None else question.evaluate_at
+        evaluates = self.evaluate is not None and evaluated and form in (Form.SHORT, Form.LONG, Form.EVALUATE)
+        if evaluates and self.evaluate is not None and fault is None:
+            fault = self.evaluate(evaluated, question)
         answer = result(
             size,
             form,
@@ -134,6 +146,8 @@ class FakeProber:
             budget_bytes=budget.limit_bytes,
             step_seconds=self.step_seconds(size) if self.step_seconds else None,
             settings=question.settings,
+            evaluate_at=question.evaluate_at,
+            evaluated=evaluated if evaluates and fault is None else None,
         )
         if fault is OVER_BUDGET:
             # What breaks a budget is memory outside PyTorch that its cap did not allow for, more each time.

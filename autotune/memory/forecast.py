@@ -8,7 +8,7 @@ from autotune.memory.allocator_config import AllocatorConfig, Unreplayable
 from autotune.memory.long_run import LongRun, make_long
 from autotune.memory.program import CannotAlign, Program, program
 from autotune.memory.replay import Replayed, replay
-from autotune.model import Form, Trace
+from autotune.model import Form, Phase, Trace
 
 _AGREES = 0.0005
 """Share of the peak within which a forecast is taken for exact: rounding of blocks and the order of frees differ."""
@@ -65,7 +65,8 @@ class Forecast:
         firsts = {1 + sum(len(shares) for shares in sequences[:i]) for i in range(1, len(sequences) + 1)}
         begins = {step: min(m.position for m in self.run.marks if m.step == step) for step in firsts if self._shares}
         self._drop_at = frozenset(begins.values())
-        self._first_steady = steps - full // 2 + 1 if self.run.steps == steps else self.run.steps
+        after = any(mark.phase is Phase.EVALUATE for mark in self.run.marks)  # the step after it is not held to it
+        self._first_steady = steps - full // 2 + 1 + after if self.run.steps == steps else self.run.steps
         """Where the recorded steps do not repeat, the last one of them has to do."""
         self._brief: dict[tuple[int, int], bool] = {}
 

@@ -33,7 +33,7 @@ def make_long(events: Sequence[int], marks: Sequence[Mark], steps: int, evaluate
     last = bounds[-1][0].step if bounds else 0
     training = [(mark, start, stop) for mark, start, stop in bounds if mark.step == last]
     before = [(mark, start, stop) for mark, start, stop in bounds if mark.step == last - 1]
-    tail_at = next((i - 1 for i, (mark, _, _) in enumerate(training) if mark.phase is Phase.EVALUATE), len(training))
+    tail_at = evaluation_at([mark for mark, _, _ in training])
     training, tail = training[:tail_at], training[tail_at:]
     run = _Run(events)
     as_recorded = LongRun(tuple(events), tuple(marks), tuple(e - 1 for e in events if e > 0), max(last, 0))
@@ -53,6 +53,16 @@ def make_long(events: Sequence[int], marks: Sequence[Mark], steps: int, evaluate
         if step == max(evaluate_after, last) and tail:
             out_marks += [replace(mark, position=at, step=step) for mark, at in run.insert(tail)]
     return LongRun(tuple(run.events), tuple(out_marks), tuple(run.sources), steps)
+
+
+def evaluation_at(marks: Sequence[Mark]) -> int:
+    """Index of the mark the evaluation begins with; the number of marks where there is none. Older recordings have its
+    batch made in a phase of its own before it."""
+    phases = [mark.phase for mark in marks]
+    if Phase.EVALUATE not in phases:
+        return len(phases)
+    at = phases.index(Phase.EVALUATE)
+    return at - 1 if at and phases[at - 1] is Phase.DATA else at
 
 
 def _steps(marks: Sequence[Mark], num_events: int) -> Iterator[tuple[Mark, int, int]]:

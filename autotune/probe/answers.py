@@ -252,6 +252,7 @@ def probe_result(
             form=question.form,
             budget_bytes=budget_bytes,
             device=machine.device,
+            evaluate_at=question.evaluate_at,
         )
         outcome, failure = judged or (outcome, failure)
     own = outcome in _OWN_FAULTS or (question.form is Form.COMPARE and outcome in _COMPARED)
@@ -276,6 +277,7 @@ def probe_result(
         stdout_tail=tail(stdout),
         stderr_tail=stderr_tail,
         trace=trace,
+        evaluate_at=question.evaluate_at,
     )
 
 

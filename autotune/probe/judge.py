@@ -18,11 +18,21 @@ GROWTH_SHARE_CPU = 0.002
 
 
 def judge(
-    measurement: Measurement, *, batch_size: int, form: Form, budget_bytes: int, device: str
+    measurement: Measurement,
+    *,
+    batch_size: int,
+    form: Form,
+    budget_bytes: int,
+    device: str,
+    evaluate_at: int | None = None,
 ) -> tuple[Outcome, Failure] | None:
-    """Return None if the measurement is that of a safe batch, else what is wrong with it."""
+    """Return None if the measurement is that of a safe batch, else what is wrong with it.
+
+    ``evaluate_at``: as in ``Question``.
+    """
     return (
-        _wrong_batch(measurement, batch_size)
+        _wrong_batch(measurement.observed_batch, batch_size, Phase.DATA)
+        or _wrong_batch(measurement.evaluated_batch, batch_size if evaluate_at is None else evaluate_at, Phase.EVALUATE)
         or _too_few_steps(measurement)
         or _not_finite(measurement)
         or _thrashes(measurement, form)
@@ -31,20 +41,19 @@ def judge(
     )
 
 
-def _wrong_batch(measurement: Measurement, asked: int) -> tuple[Outcome, Failure] | None:
-    seen = measurement.observed_batch
+def _wrong_batch(seen: int | None, asked: int, phase: Phase) -> tuple[Outcome, Failure] | None:
     if seen is None or seen == asked:
         return None
     if seen < asked:
         return Outcome.SIZE_LIMIT, Failure(
             cause=Cause.DATA_SET,
-            phase=Phase.DATA,
+            phase=phase,
             message=f"asked for a batch of {asked} and got {seen}: the data has no more samples for one batch",
             hint="the largest batch cannot exceed the data set; give more data or accept this limit",
         )
     return Outcome.WORKLOAD_ERROR, Failure(
         cause=Cause.USER_BUG,
-        phase=Phase.DATA,
+        phase=phase,
         message=f"asked for a batch of {asked} and got one whose leading dimension is {seen}",
         hint="let make_batch(batch_size) return exactly batch_size samples in the first dimension",
     )
@@ -85,7 +94,9 @@ def _not_finite(measurement: Measurement) -> tuple[Outcome, Failure] | None:
 
 
 def _thrashes(measurement: Measurement, form: Form) -> tuple[Outcome, Failure] | None:
-    last = measurement.retries_per_step[-form.steady_steps :]
+    # What an evaluation leaves cached is dropped in the step after it, once; that is no steady state yet.
+    first = max(0, len(measurement.retries_per_step) - form.steady_steps)
+    last = [n for i, n in enumerate(measurement.retries_per_step) if i >= first and i != measurement.evaluated_after]
     if not any(last):
         return None
     return Outcome.UNSAFE, Failure(

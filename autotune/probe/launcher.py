@@ -161,6 +161,7 @@ class Launcher:
             reserve_bytes=reserve_bytes,
             trace_unit=question.trace_unit,
             trace_largest=question.trace_largest,
+            evaluate_at=question.evaluate_at,
             trace_path=str(trace_path),
             prebuild_s=self._timeout_s if prebuilds else None,
         )

@@ -72,7 +72,7 @@ def _train(
         _run_passes(order, workload, model, applied, recorder)
     else:
         recorder.begin_pass(order.batch_size)
-        steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size)
+        steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size, order.evaluate_at)
         if workload.varies:
             _run_mixtures(order.form.mixtures, steps)
         _run_pass(order, steps)
@@ -89,11 +89,12 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
     while size is not None:
         recorder.begin_pass(size)
         tried.append(size)
-        steps = Steps(workload, model, make_optimizer(workload, model, applied), applied, recorder, size)
+        optimizer = make_optimizer(workload, model, applied)
+        steps = Steps(workload, model, optimizer, applied, recorder, size, order.evaluate_at)
         _run_pass(order, steps)
         steps.close()
         recorder.end_pass()
-        del steps
+        del steps, optimizer
         model.zero_grad(set_to_none=True)
         gc.collect()
         meter.drop_cache()
@@ -112,18 +113,18 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
 def _run_pass(order: Order, steps: Steps) -> None:
     """All steps at one size."""
     form, recorder = order.form, steps.recorder
-    asked = form.steps
+    asked, before_pause = form.steps, form.steps_before_pause
     recorder.facts["steps_asked"] = asked
     for number in range(1, SCALER_STEPS + 1):
         steps.run(number)
-        if form is Form.LONG and recorder.executed >= asked // 2 and not steps.paused:
-            steps.pause()
+        if before_pause is not None and recorder.executed >= before_pause and not steps.paused:
+            steps.pause(checkpoint=form is Form.LONG)
         if steps.enough(asked, number):
             break
     if form is Form.SHORT:
         steps.evaluate()
-    elif form is Form.LONG and not steps.paused:
-        steps.pause()
+    elif before_pause is not None and not steps.paused:
+        steps.pause(checkpoint=form is Form.LONG)
     recorder.read_device()
     recorder.facts["graphs_kept"] = steps.graphs_kept()
     losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
@@ -131,7 +132,8 @@ def _run_pass(order: Order, steps: Steps) -> None:
     seconds = _step_seconds(recorder.meter.intervals(), order.settings.accumulate + 1)
     counted = zip(seconds, recorder.timed, strict=True)
     recorder.facts["first_step_seconds"] = seconds[0]
-    recorder.facts["step_seconds"] = [each for each, counts in list(counted)[steps.before + form.warm_up :] if counts]
+    timed = [each for each, counts in list(counted)[steps.before + form.warm_up :] if counts]
+    recorder.facts["step_seconds"] = [] if form is Form.EVALUATE else timed  # too few, of a size of no interest
 
 
 def _run_mixtures(sequences: tuple[tuple[float, ...], ...], steps: Steps) -> None:

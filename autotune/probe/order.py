@@ -43,6 +43,8 @@ class Order:
     """No recorded size is above this."""
     reference: Settings | None = None
     """For ``Form.COMPARE``: what ``settings`` are compared with."""
+    evaluate_at: int | None = None
+    """Batch size of the workload's evaluation; None = ``batch_size``, 0 = no evaluation."""
     trace_path: str = ""
     """File the trace is written to."""
     prebuild_s: float | None = None

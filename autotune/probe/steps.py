@@ -35,13 +35,16 @@ class Steps:
         applied: Applied,
         recorder: Recorder,
         batch_size: int,
+        evaluate_at: int | None = None,
     ) -> None:
+        """``evaluate_at``: as in ``Order``."""
         self._workload = workload
         self._model = model
         self._optimizer = optimizer
         self._applied = applied
         self.recorder = recorder
         self._batch_size = batch_size
+        self._evaluation_size = batch_size if evaluate_at is None else evaluate_at
         self._batch: object = None
         self._batch_on_device = 0
         self._reference: tuple[object, int] | None = None
@@ -134,7 +137,7 @@ class Steps:
             self._recompiles += graphs - before[0]
         self.recorder.facts["recompiles"] = self._recompiles
 
-    def next_batch(self, number: int | None, share: float = 1.0) -> None:
+    def next_batch(self, number: int, share: float = 1.0) -> None:
         """Make a batch and move it to the device; the former one is let go only when the new one is there."""
         with self.recorder.during(Phase.DATA, number):
             if share < 1:
@@ -143,8 +146,11 @@ class Steps:
                 batch = self._workload.make_batch(self._batch_size)
             self.recorder.facts["observed_batch"] = self._observed(batch, whole=share == 1)
             self.recorder.composition["batch_bytes"] = batch_bytes(batch)
-            self._batch = to_device(batch, self._applied.device)
-            self._batch_on_device = storage_bytes(tensors(self._batch))
+            self._place(batch)
+
+    def _place(self, batch: object) -> None:
+        self._batch = to_device(batch, self._applied.device)
+        self._batch_on_device = storage_bytes(tensors(self._batch))
 
     def _observed(self, batch: object, *, whole: bool) -> int | None:
         """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size.
@@ -195,10 +201,12 @@ class Steps:
         unsettled = any(recorder.retries[-Form.SHORT.steady_steps :])
         return not unsettled or number >= max(asked, SETTLE_STEPS)
 
-    def pause(self) -> None:
+    def pause(self, *, checkpoint: bool) -> None:
         """What real training does between steps: evaluation and a checkpoint, once optimizer state is resident."""
         self.paused = True
         self.evaluate()
+        if not checkpoint:
+            return
         with self.recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
             states = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
             if self._applied.device.type == "cpu":
@@ -208,13 +216,18 @@ class Steps:
                     value.to("cpu")
 
     def evaluate(self) -> None:
-        """The workload's evaluation on a fresh batch of the same size, if it has one."""
-        if not self._workload.evaluates:
+        """The workload's evaluation on a fresh batch of its size, if it has one. Making that batch is part of it: where
+        it does not fit, or the data has no more samples, that is no limit of training."""
+        if not self._workload.evaluates or not self._evaluation_size:
             return
-        self.next_batch(None)
-        with self.recorder.during(Phase.EVALUATE), self._applied.autocast():
-            self._model.eval()
-            self._workload.evaluate(self._model, self._batch)
+        with self.recorder.during(Phase.EVALUATE):
+            batch = self._workload.make_batch(self._evaluation_size)
+            self.recorder.facts["evaluated_batch"] = observed_batch(batch, self._evaluation_size)
+            self.recorder.facts["evaluated_after"] = len(self.recorder.retries)
+            self._place(batch)
+            with self._applied.autocast():
+                self._model.eval()
+                self._workload.evaluate(self._model, self._batch)
         self._model.train()
         self.recorder.facts["evaluated"] = True
 

@@ -79,6 +79,7 @@ FORMS = {
     Form.TIMED: "timed",
     Form.COMPARE: "compare",
     Form.LOADING: "load",
+    Form.EVALUATE: "eval",
 }
 
 BOUNDS = {

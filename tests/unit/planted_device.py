@@ -59,6 +59,10 @@ class Process:
         self.after: list[int] = []
         """Allocated after each step of the pass, the batch apart."""
         self.step = 0
+        self._size = 0
+        """Of the batch that is worked on."""
+        self.evaluated_after: int | None = None
+        """Steps of the pass before its evaluation."""
         self.phase = Phase.LOAD
         self.requested_bytes = 0
         """By the last request."""
@@ -71,9 +75,11 @@ class Process:
                 for size in request.sizes(1):
                     self._make(size)
 
-    def train(self, batch_size: int, form: Form) -> None:
+    def train(self, batch_size: int, form: Form, evaluate_at: int | None = None) -> None:
         """One pass, as a probe of this form makes it."""
         self.retries, self.after, self.step = [], [], 0
+        self.evaluated_after = None
+        self._evaluation = batch_size if evaluate_at is None else evaluate_at
         self.phases = {phase: peaks for phase, peaks in self.phases.items() if phase is Phase.BUILD}
         while not self._enough(form):
             self.step += 1
@@ -82,7 +88,7 @@ class Process:
                 self._run(phase, batch_size)
             self.retries.append(self._memory.retries - before)
             self.after.append(self._memory.allocated_bytes - sum(self._blocks[one][1] for one in self._batch))
-            if form is Form.LONG and self.step == form.steps // 2:
+            if self.step == form.steps_before_pause:
                 self._evaluate(batch_size)
         if form is Form.SHORT:
             self._evaluate(batch_size)
@@ -125,20 +131,32 @@ class Process:
     def _enough(self, form: Form) -> bool:
         if self.step < form.steps:
             return False
-        return form is Form.LONG or self.step >= SETTLE_STEPS or not any(self.retries[-form.steady_steps :])
+        unsettled = form is not Form.LONG and any(self.retries[-Form.SHORT.steady_steps :])
+        return not unsettled or self.step >= SETTLE_STEPS
 
     def _evaluate(self, batch_size: int) -> None:
-        if any(request.born is Phase.EVALUATE for request in self._workload):
-            self._swap_batch(batch_size)
-            self._run(Phase.EVALUATE, batch_size)
+        if self._evaluation and any(request.born is Phase.EVALUATE for request in self._workload):
+            self.evaluated_after = len(self.retries)
+            self._size = self._evaluation
+            self._begin(Phase.EVALUATE, batch_size)
+            self._make_batch()
+            self._run(Phase.EVALUATE, batch_size, begins=False)
 
-    def _run(self, phase: Phase, batch_size: int) -> None:
+    def thrashes(self, form: Form) -> bool:
+        """Whether retries went on in steady state, to which the step after an evaluation does not belong."""
+        steady = range(max(0, len(self.retries) - form.steady_steps), len(self.retries))
+        return any(self.retries[i] for i in steady if i != self.evaluated_after)
+
+    def _run(self, phase: Phase, batch_size: int, *, begins: bool = True) -> None:
+        if begins:
+            self._size = batch_size
         if phase is Phase.DATA:
             self._swap_batch(batch_size)
             for number in self._ending.pop(Phase.DATA, []):  # gradients are cleared before the forward
                 self._end(number)
             return
-        self._begin(phase, batch_size)
+        if begins:
+            self._begin(phase, batch_size)
         ended = self._ending.pop(phase, [])[::-1]
         keeps_state = phase is Phase.OPTIMIZER and self._state is None
         for request, one in zip_longest(list(self._requests(phase, keeps_state)), ended):
@@ -153,7 +171,7 @@ class Process:
         """Of one phase, in order; ``(request, bytes)``."""
         for request in self._workload:
             if request.born is phase and (request.ended or phase is not Phase.OPTIMIZER or keeps_state):
-                for size in request.sizes(self._marks[-1].batch_size):
+                for size in request.sizes(self._size):
                     yield request, size
 
     def _serve(self, request: Request, size: int) -> None:
@@ -173,6 +191,9 @@ class Process:
     def _swap_batch(self, batch_size: int) -> None:
         """A batch is made while the former one is alive."""
         self._begin(Phase.DATA, batch_size)
+        self._make_batch()
+
+    def _make_batch(self) -> None:
         made = [self._make(size) for _, size in self._requests(Phase.DATA, keeps_state=False)]
         for number in self._batch:
             self._end(number)
@@ -212,16 +233,18 @@ class Run:
 
     def thrashes(self, form: Form) -> bool:
         """Whether retries went on in steady state."""
-        return any(self.process.retries[-form.steady_steps :])
+        return self.process.thrashes(form)
 
 
 @cache
-def run(workload: Workload, allocator: str, cap_bytes: int, batch_size: int, form: Form) -> Run:
+def run(
+    workload: Workload, allocator: str, cap_bytes: int, batch_size: int, form: Form, evaluate_at: int | None = None
+) -> Run:
     """What really happens at this size."""
     process = Process(workload, _config(allocator), cap_bytes)
     try:
         process.build()
-        process.train(batch_size, form)
+        process.train(batch_size, form, evaluate_at)
     except OutOfCap:
         return Run(process, out_of_memory=True)
     return Run(process, out_of_memory=False)
@@ -271,14 +294,15 @@ class PlantedDevice:
             return self._record(question, question.trace_unit)
         if self.rejects(question.batch_size):
             return self._rejected(question)
-        seen = run(self.workload, question.settings.allocator, self.cap_bytes, question.batch_size, question.form)
+        allocator, size = question.settings.allocator, question.batch_size
+        seen = run(self.workload, allocator, self.cap_bytes, size, question.form, question.evaluate_at)
         return self._told(question, seen.process, out_of_memory=seen.out_of_memory)
 
-    def safe(self, batch_size: int) -> bool:
-        """The truth: whether a long probe of this size succeeds."""
+    def safe(self, batch_size: int, evaluate_at: int | None = None) -> bool:
+        """The truth: whether a long probe of this size succeeds, with its evaluation at another."""
         if self.rejects(batch_size):
             return False
-        seen = run(self.workload, self.allocator, self.cap_bytes, batch_size, Form.LONG)
+        seen = run(self.workload, self.allocator, self.cap_bytes, batch_size, Form.LONG, evaluate_at)
         return not seen.out_of_memory and not seen.thrashes(Form.LONG)
 
     def limits(self, bound: int, unit: int = 1, first: int = 1) -> list[int]:
@@ -306,7 +330,7 @@ class PlantedDevice:
 
     def _record_pass(self, process: Process, question: Question, tried: Sequence[int], unit: int) -> int | None:
         """The size of the next pass."""
-        process.train(question.batch_size, question.form)
+        process.train(question.batch_size, question.form, question.evaluate_at)
         held_bytes = process.held_bytes
         process.clear()
         return next_size(
@@ -335,7 +359,7 @@ class PlantedDevice:
                 step=process.step,
                 requested_bytes=process.requested_bytes,
             )
-        elif any(process.retries[-question.form.steady_steps :]):
+        elif process.thrashes(question.form):
             outcome = Outcome.UNSAFE
             failure = Failure(cause=Cause.THRASHING, message="planted: the allocator retries")
         measurement = Measurement(
@@ -354,6 +378,15 @@ class PlantedDevice:
             allocator_cap_bytes=self.cap_bytes,
             retries_per_step=tuple(process.retries),
             allocated_after_step=tuple(process.after),
+            evaluated=process.evaluated_after is not None and not out_of_memory,
+            evaluated_after=process.evaluated_after,
         )
         answer = result(question.batch_size, question.form, reason=question.reason, budget_bytes=self.limit_bytes)
-        return replace(answer, outcome=outcome, failure=failure, measurement=measurement, settings=question.settings)
+        return replace(
+            answer,
+            outcome=outcome,
+            failure=failure,
+            measurement=measurement,
+            settings=question.settings,
+            evaluate_at=question.evaluate_at,
+        )
