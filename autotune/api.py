@@ -17,6 +17,7 @@ from typing import Unpack
 from autotune.errors import UsageError, WorkloadError
 from autotune.model import (
     Budget,
+    Evaluation,
     Explanation,
     Machine,
     Plan,
@@ -48,6 +49,11 @@ class MaxBatch:
     """Smallest larger size that was executed and is not safe; None when a bound ended the search."""
     evidence: SearchResult
     """All probes, budget, machine and workload."""
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The largest evaluation that goes with it, told apart; None = not probed: the workload has no ``evaluate``."""
+        return self.evidence.answer.evaluation
 
     def __int__(self) -> int:
         return self.batch_size
@@ -85,6 +91,7 @@ def find_max_batch(
     timeout_s: float = 300.0,
     time_budget_s: float | None = None,
     seed: int = 0,
+    eval_batch: int | None = None,
     storage: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     observer: SearchObserver | None = None,
@@ -100,7 +107,8 @@ def find_max_batch(
             ``make_dataset`` is given.
         loss: ``loss(model, batch)`` -> scalar tensor; default: the output's ``.loss``, cross-entropy or MSE.
         make_optimizer: ``make_optimizer(params)``; default AdamW.
-        evaluate: ``evaluate(model, batch)``, run in eval mode between training steps.
+        evaluate: ``evaluate(model, batch)``, run in eval mode between training steps. Its limit is found apart, and never
+            lowers that of training.
         make_dataset: a data set to take worst-case batches from, instead of ``make_batch``.
         collate: samples -> batch, with ``make_dataset``.
         shorten: ``shorten(batch, share)`` -> the same batch with samples of this share (0 < share < 1) of their length;
@@ -117,6 +125,7 @@ def find_max_batch(
         timeout_s: wall limit of one probe, seconds.
         time_budget_s: wall limit of the search, seconds.
         seed: of every probe.
+        eval_batch: evaluate in batches of this size; default: of the training batch's, as far as they fit.
         storage: ledger, a path or database URL; default: the platform's data directory or ``AUTOTUNE_STORAGE``.
         fresh: search anew, whatever the ledger knows.
         observer: is told of every probe; default: the ``autotune`` logger at level INFO.
@@ -153,6 +162,7 @@ def find_max_batch(
             timeout_s=timeout_s,
             time_budget_s=time_budget_s,
             seed=seed,
+            eval_batch=eval_batch,
             recommend=False,
         )
         result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=True)
@@ -212,7 +222,8 @@ def _search(
         # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
         import autotune.report.advice
         import autotune.search.allocators
-        import autotune.search.confirm  # noqa: F401
+        import autotune.search.confirm
+        import autotune.search.evaluation  # noqa: F401
         from autotune.storage.store import Store
 
         store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))

@@ -38,6 +38,7 @@ class PlanOptions(TypedDict, total=False):
     effective_batch: int | None
     world: int
     trials: int
+    eval_batch: int | None
 
 
 def make_plan(
@@ -63,6 +64,7 @@ def make_plan(
     effective_batch: int | None = None,
     world: int = 1,
     trials: int = 12,
+    eval_batch: int | None = None,
 ) -> Plan:
     """The plan of a search of ``source``; ``tune``: of settings as well as of the batch.
 
@@ -100,6 +102,7 @@ def make_plan(
         from autotune.search.settings.sizes import share_of
 
         share_of(effective_batch, world, multiple_of)  # refuses what cannot be held exactly
+    eval_batch = None if eval_batch is None else _count("eval_batch", eval_batch)
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
         raise UsageError(f"trials is {trials!r}", hint="give --trials a whole number from 0 on")
     return Plan(
@@ -110,6 +113,7 @@ def make_plan(
         effective_batch=effective_batch,
         world=world,
         trials=trials,
+        eval_batch=eval_batch,
         other_allocators=OTHER_ALLOCATORS.get(allocator, ()),
         device=str(device),
         memory_limit_bytes=limit,

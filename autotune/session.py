@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut, WorkloadError
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.model import (
     Answer,
     Budget,
@@ -30,9 +30,6 @@ from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from autotune.probe.launcher import Launcher
-    from autotune.search.allocators import BestAllocator
-    from autotune.search.loading import LoadingFinder
-    from autotune.search.settings import SettingsFinder
     from autotune.storage.store import Store
 
 CPU_NOISE_BYTES = 2 * MIB
@@ -93,7 +90,16 @@ class Session:
         self._key = search_key(plan, workload, machine)
 
     def run(self, *, fresh: bool) -> SearchResult:
-        """Answer from the ledger after one confirming probe, go on with an unfinished search, or search."""
+        """Answer from the ledger after one confirming probe, go on with an unfinished search, or search.
+
+        Raises:
+            UsageError: a size for evaluation was given, and the workload has none.
+        """
+        if self._plan.eval_batch is not None and not self._workload.evaluates:
+            raise UsageError(
+                f"eval_batch is {self._plan.eval_batch}, and {self._workload.ref} has no evaluation",
+                hint="define evaluate(model, batch), or leave out --eval-batch",
+            )
         earlier = None if fresh else self._earlier()
         if earlier is not None and earlier.answer is not None and earlier.answer.complete:
             confirmed = self._confirm(earlier, earlier.answer)
@@ -176,7 +182,20 @@ class Session:
             raise error
         return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
 
-    def _strategy(self, history: Sequence[ProbeResult]) -> "BestAllocator | SettingsFinder | LoadingFinder":
+    def _strategy(self, history: Sequence[ProbeResult]) -> Strategy:
+        """What looks for training's answer, and for evaluation's where there is one."""
+        if not self._workload.evaluates:
+            return self._of_training(history)
+        from autotune.search.evaluation import EvaluationFinder
+
+        return EvaluationFinder(
+            finder=self._of_training(history),
+            asked=self._plan.eval_batch,
+            multiple_of=self._plan.multiple_of,
+            noise_bytes=CPU_NOISE_BYTES if self._machine.device == "cpu" else 0,
+        )
+
+    def _of_training(self, history: Sequence[ProbeResult]) -> Strategy:
         from autotune.search.allocators import BestAllocator
         from autotune.search.batch import BatchFinder
 
@@ -299,9 +318,11 @@ class _StoreRecorder:
 def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: Precision) -> AutotuneError:
     """The error for a search that ended without an answer."""
     from autotune.report.memory_split import memory_split
+    from autotune.search.apart import Apart
     from autotune.search.verdict import Ending, why_nothing
 
-    ending, decisive = why_nothing(probes)
+    training = Apart.of(probes).training
+    ending, decisive = why_nothing(training if any(not p.fits for p in training) else probes)
     failure = decisive.failure
     what = failure.message if failure else decisive.outcome.value
     where = f" in phase {failure.phase}" if failure and failure.phase else ""
@@ -336,6 +357,8 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             "timeout": plan.timeout_s,
             "seed": plan.seed,
             "recommend": plan.recommend,
+            # Older versions let a failing evaluation lower the training batch: that question was another one.
+            **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
             **_tuned(plan),
         }
     )

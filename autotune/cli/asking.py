@@ -42,6 +42,7 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
             timeout_s=asked.timeout_s,
             time_budget_s=asked.time_budget_s,
             seed=asked.seed,
+            eval_batch=asked.eval_batch,
             recommend=recommend,
             tune=asked.tune,
             objective=asked.objective.value,

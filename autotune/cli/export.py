@@ -75,6 +75,7 @@ def _recommendation(file: Path) -> Recommendation:
     return Recommendation(
         settings=settings_of(content),
         micro_batch=content.batch.micro_batch,
+        eval_batch=content.evaluation.max_batch if content.evaluation else None,
         world=content.batch.world,
         device=content.machine.device,
         environment=content.environment,

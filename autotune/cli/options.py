@@ -58,6 +58,12 @@ _TimeBudget = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole search.", show_default=False)
 ]
 _Seed = Annotated[int, typer.Option(help="Seed of every probe.")]
+_EvalBatch = Annotated[
+    int | None,
+    typer.Option(
+        help="Evaluate in batches of this size; default: the training batch's, as far as it fits.", show_default=False
+    ),
+]
 _Objective = Annotated[Objective, typer.Option(help="What the settings are chosen for.")]
 _Fix = Annotated[
     list[str] | None,
@@ -104,6 +110,7 @@ class Asked:
     timeout_s: float
     time_budget_s: float | None
     seed: int
+    eval_batch: int | None
     tune: bool
     """Whether settings are searched as well; if not, the options from here to ``trials`` are the defaults."""
     objective: Objective
@@ -160,6 +167,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         timeout: _Timeout = 300.0,
         time_budget: _TimeBudget = None,
         seed: _Seed = 0,
+        eval_batch: _EvalBatch = None,
         objective: _Objective = Objective.THROUGHPUT,
         fix: _Fix = None,
         allow: _Allow = None,
@@ -189,6 +197,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 timeout_s=timeout,
                 time_budget_s=time_budget,
                 seed=seed,
+                eval_batch=eval_batch,
                 tune=tune,
                 objective=objective,
                 fix=tuple(fix or ()),

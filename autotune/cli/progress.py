@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotune.cli.console import Screen, printable
 from autotune.model import Budget, Machine, Outcome, ProbeResult, Question, WorkloadInfo
-from autotune.report.probes import candidate_words, failure_lines, probe_line
+from autotune.report.probes import candidate_words, evaluation_size_words, failure_lines, probe_line
 from autotune.report.words import FORMS, REASONS, format_count
 from autotune.units import format_bytes
 
@@ -110,5 +110,6 @@ class Progress:
 def _asking(question: Question, number: int) -> str:
     return (
         f"probe {number:<2}  batch {question.batch_size:<6}  {FORMS[question.form]:<5}  {REASONS[question.reason]:<12}  "
-        f"running  {candidate_words(question.reason, question.settings)}".rstrip()
+        f"running  {evaluation_size_words(question.evaluate_at)}".rstrip()
+        + f"  {candidate_words(question.reason, question.settings)}".rstrip()
     )

@@ -43,6 +43,9 @@ def trainer_arguments(recommendation: Recommendation) -> Draft:
 def _notes(recommendation: Recommendation) -> list[Note]:
     it = recommendation.settings
     notes = []
+    if recommendation.eval_batch is not None and recommendation.eval_batch < recommendation.micro_batch:
+        size, advice = str(recommendation.eval_batch), "batch_size of the DataLoader that val_dataloader() returns"
+        notes.append(Note(about="eval_batch", value=size, advice=advice))
     if it.precision in _PRECISION:
         notes.append(recommendation.note("precision", TF32))
     if it.precision is Precision.FP16 and "init_scale" in recommendation.changed:

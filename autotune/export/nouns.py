@@ -41,6 +41,8 @@ class Recommendation:
     """With ``accumulate`` as recommended."""
     micro_batch: int
     """Samples of one batch on one device."""
+    eval_batch: int | None = None
+    """Samples of one evaluation batch on one device; None = not known, or none fits."""
     world: int = 1
     """Devices that train together."""
     device: str = "cuda"

@@ -31,6 +31,8 @@ def training_arguments(recommendation: Recommendation) -> Draft:
         "fp16": it.precision is Precision.FP16,
         "torch_compile": it.compile is not Compile.OFF,
     }
+    if recommendation.eval_batch is not None:
+        fields["per_device_eval_batch_size"] = recommendation.eval_batch
     sets = {"precision", "compile", "accumulate", "loader_workers", "pin_memory"}
     on_cuda = recommendation.device == "cuda"
     if recommendation.device == "cpu":

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from autotune.model import Cause, Form, Outcome, ProbeResult, SearchResult
+from autotune.report.evaluated import evaluation_advice
 from autotune.report.evidence import certificate
 from autotune.report.words import OUTCOMES, failure_words, format_rate, short_type
 from autotune.units import format_seconds
@@ -73,11 +74,6 @@ def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
         f"{samples} samples in batches of {batch} leave a last batch of 1, on which BatchNorm fails in training: "
         f"give the data loader drop_last=True{other}"
     )
-
-
-def _evaluation_not_probed(result: SearchResult) -> Iterator[str]:
-    if not result.workload.evaluates:
-        yield "evaluation was not probed: the workload has no evaluate(model, batch)"
 
 
 def _skipped_steps(result: SearchResult) -> Iterator[str]:
@@ -164,7 +160,7 @@ _RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
     _holes,
     _legal_step,
     _last_batch_of_one,
-    _evaluation_not_probed,
+    evaluation_advice,
     _skipped_steps,
     _uneven_steps,
     _learning_rate,

@@ -13,8 +13,10 @@ from autotune.knobs import knob_of
 from autotune.model import Answer, Machine, Outcome, ProbeResult, SearchResult, Settings, WorkloadInfo
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, is_own, throughput
+from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
 from autotune.report.fields import Batch, Document, Error, Evidence, FailureDocument, NoBatch
+from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Settings as SettingsFields
@@ -45,6 +47,7 @@ def document(result: SearchResult) -> Document:
             max_batch=answer.max_batch,
             refuted_at=answer.refuted_at,
         ),
+        evaluation=_evaluation(result),
         environment=settings.environment,
         evidence=Evidence(
             samples_per_second=rate,
@@ -150,6 +153,11 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _workload(workload: WorkloadInfo) -> WorkloadFields:
     return WorkloadFields(ref=workload.ref, fingerprint=workload.fingerprint, parameters=workload.parameters)
+
+
+def _evaluation(result: SearchResult) -> EvaluationFields | None:
+    found = result.answer.evaluation
+    return EvaluationFields(**asdict(found), failure=evaluation_failure(result)) if found else None
 
 
 def _settings(settings: Settings) -> SettingsFields:

@@ -7,6 +7,7 @@ from autotune.errors import UsageError
 from autotune.memory.explain import explain as explain_foretold
 from autotune.memory.forecast import Forecast, forecast
 from autotune.model import Explanation, Foretold, Form, ProbeResult, Reason, SearchRecord, Settings
+from autotune.search.apart import Apart
 from autotune.search.guide import recorded
 
 FARTHEST = 16
@@ -64,7 +65,8 @@ def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: i
     """The peak, or why it cannot be told."""
     won = record.answer.settings if record.answer else None
     allocator = (won or record.plan.settings).allocator
-    learned = recorded(probes, allocator, varies=record.workload.varies) if probes else None
+    training = Apart.of(probes).training  # once evaluation had a size of its own, its memory is foretold with none
+    learned = recorded(training, allocator, varies=record.workload.varies) if training else None
     if learned is None:
         return None, _no_forecast(record, probes, allocator)
     largest = FARTHEST * learned.program.skeleton_batch
@@ -90,8 +92,10 @@ def _no_forecast(record: SearchRecord, probes: Sequence[ProbeResult], allocator:
 
 
 def _tells(probe: ProbeResult) -> bool:
-    """Whether it says something of its size; a recording's figures are those of its last pass."""
-    return probe.reason is not Reason.TRACE and probe.measurement.peak_allocated_bytes is not None
+    """Whether it says something of its size; a recording's figures are those of its last pass, those of an evaluation
+    apart those of another size."""
+    of_its_size = probe.reason is not Reason.TRACE and probe.form is not Form.EVALUATE
+    return of_its_size and probe.measurement.peak_allocated_bytes is not None
 
 
 def _measured(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | None:

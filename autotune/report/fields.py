@@ -2,7 +2,7 @@
 
 History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
-``evidence.loading_samples_per_second``, and ``complete`` may be false.
+``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -114,6 +114,25 @@ class Batch(_Part):
         return self
 
 
+class Evaluation(_Part):
+    """Batches of the workload's evaluation, which has a limit of its own."""
+
+    max_batch: int | None = Field(ge=1)
+    """Largest size it ran at beside training at batch.max_batch; null when it ran at none."""
+    refuted_at: int | None
+    """Smallest executed size above it at which it failed; null when larger ones were not tried."""
+    limited_by: str
+    """What keeps it from being larger."""
+    failure: str | None
+    """What happened at refuted_at: where, and in the words of whoever raised it."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.max_batch is not None and self.refuted_at is not None and self.refuted_at <= self.max_batch:
+            raise ValueError(f"refuted_at {self.refuted_at} is not above max_batch {self.max_batch}")
+        return self
+
+
 class NoBatch(_Part):
     """No answer."""
 
@@ -187,6 +206,8 @@ class Document(_Part):
     """What of the user's own settings is changed: field of settings (or accumulate) to its new value, as
     on the command line."""
     batch: Batch
+    evaluation: Evaluation | None = None
+    """Null: evaluation was not probed, because the workload has none."""
     environment: dict[str, str]
     """Variables to set for the training, before it touches the device."""
     evidence: Evidence
@@ -209,6 +230,7 @@ class FailureDocument(_Part):
     settings: Settings | None
     """Null when the settings asked for make no sense."""
     batch: NoBatch
+    evaluation: None = None
     environment: dict[str, str]
     evidence: None
     search_id: None

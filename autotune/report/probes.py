@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autotune.model import ProbeResult, Reason, Settings
+from autotune.model import Phase, ProbeResult, Reason, Settings
 from autotune.report.columns import align
 from autotune.report.setting_words import settings_words
 from autotune.report.words import FORMS, REASONS, failure_words, format_rate, format_share
@@ -22,6 +22,8 @@ def probe_line(result: ProbeResult, number: int) -> str:
         f"{REASONS[result.reason]:<12}",
         failure_words(result),
     ]
+    if apart := evaluation_size_words(result.evaluate_at):
+        facts.append(apart)
     if peak_bytes is not None:
         facts.append(f"peak {format_share(peak_bytes, result.budget_bytes)}")
     if rate is not None:
@@ -29,6 +31,13 @@ def probe_line(result: ProbeResult, number: int) -> str:
     facts.append(format_seconds(result.seconds))
     tried = candidate_words(result.reason, result.settings)
     return "  ".join([*facts, tried] if tried else facts)
+
+
+def evaluation_size_words(evaluate_at: int | None) -> str:
+    """At which size a probe evaluates, where that is not the one it trains at; empty where it is."""
+    if evaluate_at is None:
+        return ""
+    return f"evaluation at {evaluate_at}" if evaluate_at else "no evaluation"
 
 
 def candidate_words(reason: Reason, settings: Settings) -> str:
@@ -39,9 +48,12 @@ def candidate_words(reason: Reason, settings: Settings) -> str:
 def probe_table(probes: Sequence[ProbeResult], own: Settings | None = None) -> tuple[str, ...]:
     """All probes, oldest first, under a line of headings.
 
-    ``own``: the user's settings, where others were searched; each probe then says what it had instead.
+    ``own``: the user's settings, where others were searched; each probe then says what it had instead. Where any probe
+    evaluates at a size of its own, all say at which.
     """
-    rows: list[tuple[str, ...]] = [_HEADINGS if own is None else (*_HEADINGS, "settings")]
+    apart = any(probe.evaluate_at is not None for probe in probes)
+    headings = [*_HEADINGS, *(["evaluation"] if apart else []), *([] if own is None else ["settings"])]
+    rows: list[tuple[str, ...]] = [tuple(headings)]
     for number, probe in enumerate(probes, start=1):
         rows.append(
             (
@@ -53,10 +65,18 @@ def probe_table(probes: Sequence[ProbeResult], own: Settings | None = None) -> t
                 format_rate(probe.samples_per_second),
                 format_seconds(probe.seconds),
                 failure_words(probe),
+                *([_evaluation_cell(probe)] if apart else []),
                 *([] if own is None else [settings_words(probe.settings, own)]),
             )
         )
     return align(rows, right=_NUMBERS)
+
+
+def _evaluation_cell(probe: ProbeResult) -> str:
+    if probe.evaluate_at is not None:
+        return f"at {probe.evaluate_at}" if probe.evaluate_at else "none"
+    ran = probe.measurement.evaluated or (probe.failure is not None and probe.failure.phase is Phase.EVALUATE)
+    return f"at {probe.batch_size}" if ran else "-"
 
 
 def failure_lines(probe: ProbeResult) -> tuple[str, ...]:

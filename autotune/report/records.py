@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 
-from autotune.model import Machine, ProbeResult, SearchRecord, Trace, WorkloadInfo
+from autotune.model import Answer, Machine, ProbeResult, SearchRecord, Trace, WorkloadInfo
 from autotune.report.columns import align
+from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.setting_words import settings_words
 from autotune.report.words import format_count, limit_words
@@ -71,6 +72,7 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
             ("refuted at", refuted),
             ("recommended", str(answer.recommended_batch)),
             ("limited by", limit_words(answer.limited_by)),
+            ("evaluation", _evaluation(answer)),
         ]
     lines = [
         *align(rows),
@@ -80,6 +82,17 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     for probe in probes if verbose else ():
         lines += failure_lines(probe)
     return "\n".join(lines)
+
+
+def _evaluation(answer: Answer) -> str:
+    evaluation = answer.evaluation
+    if evaluation is None or (evaluation.max_batch is None and not evaluation.fits_nothing):
+        return NOT_PROBED
+    end = limit_words(evaluation.limited_by)
+    if evaluation.max_batch is None:
+        return f"fits at no batch: {end}"
+    refuted = f", {evaluation.refuted_at} refuted" if evaluation.refuted_at else ""
+    return f"max batch {evaluation.max_batch}{refuted}: {end}"
 
 
 def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:

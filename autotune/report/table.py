@@ -6,6 +6,7 @@ from autotune.model import Budget, ProbeResult, SearchResult
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, throughput
 from autotune.report.columns import align
+from autotune.report.evaluated import evaluation_words
 from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
 from autotune.report.prediction import prediction_words
@@ -82,6 +83,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
             ", ".join(f"{format_rate(p.samples_per_second)} samples/s at batch {p.batch_size}" for p in shown),
         )
     )
+    rows.append(("evaluation", evaluation_words(result)))
     rows.append(("loading", _loading(result)))
     rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
     rows.append(("budget", _budget(result.budget)))

@@ -86,6 +86,7 @@ BOUNDS = {
     "max_batch": "no larger size was allowed",
     "data_set": "the data set has no more samples",
     "not_searched": "larger ones were not tried",
+    "eval_batch": "no larger one was asked for",
 }
 """``Answer.limited_by`` where a bound ended the search; everything else there is a ``Cause`` or the time budget."""
 

@@ -56,9 +56,7 @@ class Apart:
         kept = [p for p in self.history if p.form is not Form.EVALUATE and not failed_in_evaluation(p)]
         return tuple(_without_evaluation(p) for p in kept) if self.limited else tuple(kept)
 
-    def evaluations(
-        self, settings: Settings, beside: tuple[int, Settings] | None = None
-    ) -> tuple[ProbeResult, ...]:
+    def evaluations(self, settings: Settings, beside: tuple[int, Settings] | None = None) -> tuple[ProbeResult, ...]:
         """The evaluations under plain settings, as probes whose batch size is that of evaluation.
 
         A long probe certifies its evaluation; with ``beside`` only one that trained at this size under these settings

@@ -22,10 +22,18 @@ class ConfirmKnown:
         here = [p for p in history if p.batch_size == size]
         if all(p.reason is not Reason.CONFIRM for p in here):
             # Any other probe is what the earlier answer rests on, not a check of it.
-            return Question(batch_size=size, form=Form.LONG, reason=Reason.CONFIRM, settings=self.settings)
+            return self._question(Reason.CONFIRM)
         finding = read(here).findings[size]
         if finding.standing is Standing.OPEN:
-            return Question(batch_size=size, form=Form.LONG, reason=Reason.RETRY, settings=self.settings)
+            return self._question(Reason.RETRY)
         if finding.standing is Standing.CERTIFIED:
             return Stop(reason=f"Batch {size} from the ledger fits again.", answer=self.answer)
         return Stop(reason=f"The answer from the ledger no longer holds: {describe(finding)}.", answer=None)
+
+    def _question(self, reason: Reason) -> Question:
+        """The long probe, with the evaluation that goes with the answer."""
+        size, evaluation = self.answer.max_batch, self.answer.evaluation
+        evaluate_at = None
+        if evaluation is not None and evaluation.max_batch != size:
+            evaluate_at = evaluation.max_batch or 0
+        return Question(batch_size=size, form=Form.LONG, reason=reason, settings=self.settings, evaluate_at=evaluate_at)

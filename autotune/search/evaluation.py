@@ -67,9 +67,7 @@ class EvaluationFinder:
         found = self._settle(apart, reply.answer)
         if isinstance(found, Question):
             return found
-        return replace(
-            reply, reason=f"{reply.reason} {_reason(found)}", answer=replace(reply.answer, evaluation=found)
-        )
+        return replace(reply, reason=f"{reply.reason} {_reason(found)}", answer=replace(reply.answer, evaluation=found))
 
     def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
         """The best answer that stands, with what is known of evaluation by then (``Answer.complete`` is False)."""

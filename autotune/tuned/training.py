@@ -109,6 +109,12 @@ class Tuned:
         return default if self.micro_batch is None else self.micro_batch
 
     @property
+    def eval_batch(self) -> int | None:
+        """Samples that fit in one batch of evaluation; None without a file, or where that is not known or none fits."""
+        evaluation = None if self.document is None else self.document.evaluation
+        return None if evaluation is None else evaluation.max_batch
+
+    @property
     def accumulate(self) -> int:
         """Micro-batches per optimizer step."""
         return self.settings.accumulate

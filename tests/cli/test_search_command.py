@@ -124,6 +124,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
     options = (
         "--device cuda:1 --memory-limit 24GiB --precision bf16 --allocator expandable_segments:True --accumulate 3 "
         "--multiple-of 8 --start-batch 16 --max-batch 512 --timeout 60 --time-budget 600.5 --seed 7 --fresh "
+        "--eval-batch 48 "
         "--storage sqlite:///x.db --objective batch --fix precision=bf16 --fix compile --allow all --forbid allocator "
         "--world 2 --trials 3"
     )
@@ -142,6 +143,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "timeout_s": 60.0,
         "time_budget_s": 600.5,
         "seed": 7,
+        "eval_batch": 48,
         "recommend": True,
         "tune": True,
         "objective": "batch",
@@ -172,6 +174,7 @@ def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: Fake
         "timeout_s": 300.0,
         "time_budget_s": None,
         "seed": 0,
+        "eval_batch": None,
         "recommend": True,
         "tune": True,
         "objective": "throughput",

@@ -42,7 +42,7 @@ def test_c14_every_wording_of_out_of_memory_gives_the_exact_limit(search: Search
 
 @pytest.mark.parametrize(
     ("kind", "phase"),
-    [("backward", Phase.BACKWARD), ("optimizer", Phase.OPTIMIZER), ("evaluate", Phase.EVALUATE)],
+    [("backward", Phase.BACKWARD), ("optimizer", Phase.OPTIMIZER)],
 )
 def test_c07_a_limit_in_a_later_phase_is_found_and_named(search: Search, kind: str, phase: Phase) -> None:
     result = search(kind, LIMIT)

@@ -26,6 +26,7 @@ FILE = str(Path(__file__).parent.parent.parent / "examples" / "tiny_gpt.py")
         ("time_budget_s", 0),
         ("seed", None),
         ("seed", 2**64),
+        ("eval_batch", 0),
         ("memory_limit", "much"),
         ("memory_limit", True),
         ("memory_limit", 0),

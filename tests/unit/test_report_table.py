@@ -12,6 +12,7 @@ GOLDEN = """\
 max batch 27 - certified by 8 steps in a fresh process; 28 refuted: out of memory in backward, step 2
 recommended  batch 24 - the smallest certified batch within 2 % of the best throughput
 throughput   150 samples/s at batch 24, 150 samples/s at batch 27
+evaluation   not probed
 peak         34.6 GiB of 40 GiB (86 %) at batch 24
 peak         38.8 GiB of 40 GiB (97 %) at batch 27
 budget       40 GiB, set by --memory-limit (the device has 140 GiB)
