@@ -186,10 +186,11 @@ class Session:
         """What looks for training's answer, and for evaluation's where there is one."""
         if not self._workload.evaluates:
             return self._of_training(history)
+        from autotune.search.apart import Apart
         from autotune.search.evaluation import EvaluationFinder
 
         return EvaluationFinder(
-            finder=self._of_training(history),
+            finder=self._of_training(Apart.of(history).training),
             asked=self._plan.eval_batch,
             multiple_of=self._plan.multiple_of,
             noise_bytes=CPU_NOISE_BYTES if self._machine.device == "cpu" else 0,

@@ -17,6 +17,7 @@ from autotune.probe.rulings import (
     COMPILER_RULING,
     CPU_MODEL_HINT,
     DEVICE_RULING,
+    EVALUATION_HINT,
     HOST_HINT,
     MASKED_RULING,
     RULINGS,
@@ -125,7 +126,8 @@ def _ruling(kind: Kind, evidence: Evidence, text: str, requested: int | None) ->
 def _host_ruling(evidence: Evidence, *, confirm: bool = False) -> Ruling:
     # On the CPU the host's memory is the device's.
     outcome = Outcome.OUT_OF_MEMORY if evidence.device == "cpu" else Outcome.HOST_OUT_OF_MEMORY
-    return Ruling(outcome=outcome, cause=Cause.HOST_MEMORY, confirm=confirm, hint=HOST_HINT)
+    hint = EVALUATION_HINT if evidence.phase is Phase.EVALUATE else HOST_HINT
+    return Ruling(outcome=outcome, cause=Cause.HOST_MEMORY, confirm=confirm, hint=hint)
 
 
 def _judge_unknown(chain: tuple[Raised, ...], evidence: Evidence) -> tuple[Outcome, Failure]:
@@ -185,7 +187,7 @@ def _memory_hint(evidence: Evidence, text: str, requested: int | None) -> str:
     if _building(evidence):
         return "the model alone does not fit, whatever the batch: use a smaller model or a larger device"
     if evidence.phase is Phase.EVALUATE:
-        return "evaluation ran out, not training: give it a smaller batch, torch.no_grad and no kept outputs"
+        return EVALUATION_HINT
     return "use a smaller batch"
 
 

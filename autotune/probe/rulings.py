@@ -17,6 +17,7 @@ class Ruling:
 
 
 DEVICE_RULING = Ruling(outcome=Outcome.OUT_OF_MEMORY, cause=Cause.DEVICE_MEMORY)
+EVALUATION_HINT = "evaluation ran out, not training: give it a smaller batch, torch.no_grad and no kept outputs"
 HOST_HINT = "use a smaller batch, fewer loader workers or less prefetching, or give the job more host memory"
 MOUNT_HINT = (
     "enlarge the shared-memory mount /dev/shm (docker run --shm-size=8g; `df -h /dev/shm` shows its size) "

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autotune.errors import EnvironmentTrouble, NothingFits, WorkloadError
-from autotune.model import Cause, Form, Outcome, Phase
+from autotune.errors import EnvironmentTrouble, NothingFits, UsageError, WorkloadError
+from autotune.model import Cause, Evaluation, Form, Outcome, Phase
 from tests.process.conftest import Search
 
 LIMIT = 13
@@ -166,3 +166,32 @@ def test_causes_are_stored_beside_outcomes(search: Search) -> None:
     result = search("forward:runtime", LIMIT, "CUDA error: invalid configuration argument")
     assert result.answer.max_batch == LIMIT
     assert result.answer.limited_by == Cause.SIZE_LIMIT
+
+
+def test_c11_an_evaluation_that_fails_has_a_limit_of_its_own_and_leaves_training_s(search: Search) -> None:
+    result = search("evaluate", LIMIT, max_batch=64)
+    assert (result.answer.max_batch, result.answer.limited_by) == (64, "max_batch")
+    assert result.answer.evaluation == Evaluation(max_batch=LIMIT, refuted_at=LIMIT + 1, limited_by="device_memory")
+    failed = [probe for probe in result.probes if not probe.fits]
+    assert failed and all(probe.failure and probe.failure.phase is Phase.EVALUATE for probe in failed)
+    assert (result.certificate.batch_size, result.certificate.evaluated_at) == (64, LIMIT)
+    assert any(text.startswith(f"evaluation takes less than training: {LIMIT}, where 64") for text in result.warnings)
+    again = search("evaluate", LIMIT, max_batch=64)
+    assert again.from_ledger and again.answer == result.answer
+    assert (again.probes[-1].batch_size, again.probes[-1].evaluate_at) == (64, LIMIT)
+
+
+def test_c11_a_size_of_evaluation_that_is_asked_for_is_blamed_on_evaluation(search: Search) -> None:
+    result = search("evaluate", LIMIT, max_batch=8, eval_batch=40)
+    assert (result.answer.max_batch, result.answer.evaluation) == (
+        8,
+        Evaluation(max_batch=LIMIT, refuted_at=LIMIT + 1, limited_by="device_memory"),
+    )
+    assert any("evaluation at batch 40, as --eval-batch asks, does not fit" in text for text in result.warnings)
+    enough = search("evaluate", LIMIT, max_batch=8, eval_batch=LIMIT)
+    assert {probe.evaluated_at for probe in enough.probes} == {LIMIT}
+
+
+def test_a_size_of_evaluation_for_a_workload_without_one_is_refused(search: Search) -> None:
+    with pytest.raises(UsageError, match="has no evaluation"):
+        search("forward:type", LIMIT, eval_batch=4)

@@ -56,6 +56,30 @@ def test_c06_memory_that_is_not_linear_gives_the_limit_of_an_exhaustive_sweep(
     assert answer in (true_limit, true_limit - step)
 
 
+def test_c11_training_and_evaluation_have_the_limits_of_two_sweeps(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evaluation holds every output, with its graph: six steps of it take about three times what training takes."""
+    result = search("keeps:6", file="memory.py", memory_limit=TIGHT, multiple_of=4)
+    trains, evaluation = result.answer.max_batch, result.answer.evaluation
+    assert evaluation is not None and evaluation.max_batch is not None and evaluation.refuted_at is not None
+    assert evaluation.max_batch < trains
+    assert (result.certificate.batch_size, result.certificate.evaluated_at) == (trains, evaluation.max_batch)
+    monkeypatch.setattr(linux, "IS_LINUX", False)  # long probes are spawned anyway: no zygote to fork from
+    with Launcher(result.plan.source, timeout_s=60, seed=result.plan.seed) as launcher:
+        launcher.machine = result.machine
+
+        def fits(batch_size: int, evaluate_at: int) -> bool:
+            question = Question(
+                batch_size=batch_size, form=Form.LONG, reason=Reason.CERTIFY, evaluate_at=evaluate_at
+            )
+            return launcher.probe(question, result.budget, 0).fits
+
+        assert [fits(size, 0) for size in range(4, trains + 5, 4)] == [True] * (trains // 4) + [False]
+        sizes = range(4, evaluation.refuted_at + 1, 4)
+        assert [fits(trains, size) for size in sizes] == [True] * (evaluation.max_batch // 4) + [False]
+
+
 def test_c07_adamw_fits_less_than_sgd_because_its_state_is_measured(search: Search) -> None:
     sgd, adamw = (
         search(f"{kind}:16", file="memory.py", memory_limit=TIGHT, multiple_of=8) for kind in ("sgd", "adamw")

@@ -85,3 +85,11 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(params) if KIND == "adamw" else torch.optim.SGD(params, lr=0.01)
+
+
+if KIND == "keeps":
+
+    def evaluate(model: nn.Module, batch: torch.Tensor) -> None:
+        """``keeps:N``: like ``rows``, with an evaluation of N steps that holds every output, with its graph."""
+        outputs = [model(batch) for _ in range(int(SIZE))]
+        del outputs
