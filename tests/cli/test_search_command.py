@@ -7,6 +7,7 @@ import pytest
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, WorkloadError
 from autotune.report.document import read
 from tests.cli.conftest import FakeApi, Invoke
+from tests.cli.evaluated import NARROWER, NONE, NOTHING
 from tests.cli.results import RESULT, WORKLOAD
 
 
@@ -224,3 +225,34 @@ def test_the_answer_is_shown_although_the_file_cannot_be_written(
 def test_user_text_in_a_report_is_printed_literally(invoke: Invoke, fake: FakeApi) -> None:
     fake.result = replace(RESULT, workload=replace(WORKLOAD, notes=("[red]only 5 % of [the] data were read[/red]",)))
     assert "- [red]only 5 % of [the] data were read[/red]\n" in invoke("search", "model.py").out
+
+
+def test_c11_both_limits_are_in_the_text_and_in_the_json(invoke: Invoke, fake: FakeApi) -> None:
+    fake.result = NARROWER
+    text = invoke("search", "model.py")
+    assert text.code == 0
+    assert text.out.startswith("max batch 27 - ")
+    assert "\nevaluation   max batch 15 - 16 refuted: out of memory in evaluate\n" in text.out
+    assert "- evaluation takes less than training: 15, where 27 train" in text.out
+    content = json.loads(invoke("search", "model.py", "--json").out)
+    assert (content["batch"]["max_batch"], content["evaluation"]["max_batch"]) == (27, 15)
+
+
+def test_c11_an_evaluation_that_fits_nowhere_leaves_an_answer_with_a_warning(invoke: Invoke, fake: FakeApi) -> None:
+    fake.result = NOTHING
+    ended = invoke("search", "model.py", "--json")
+    assert ended.code == 0
+    content = json.loads(ended.out)
+    assert (content["complete"], content["batch"]["max_batch"], content["evaluation"]["max_batch"]) == (True, 27, None)
+    assert "out of memory in evaluate" in content["evaluation"]["failure"]
+    alone = invoke("max-batch", "model.py")
+    assert (alone.code, alone.out) == (0, "27\n")
+    assert "its evaluation at no batch" in alone.err
+
+
+def test_c11_without_an_evaluation_text_and_json_say_that_it_was_not_probed(invoke: Invoke, fake: FakeApi) -> None:
+    fake.result = NONE
+    assert "evaluation was not probed" in invoke("search", "model.py").out
+    content = json.loads(invoke("search", "model.py", "--json").out)
+    assert content["evaluation"] is None
+    assert any("evaluation was not probed" in text for text in content["warnings"])

@@ -70,9 +70,7 @@ def test_c11_training_and_evaluation_have_the_limits_of_two_sweeps(
         launcher.machine = result.machine
 
         def fits(batch_size: int, evaluate_at: int) -> bool:
-            question = Question(
-                batch_size=batch_size, form=Form.LONG, reason=Reason.CERTIFY, evaluate_at=evaluate_at
-            )
+            question = Question(batch_size=batch_size, form=Form.LONG, reason=Reason.CERTIFY, evaluate_at=evaluate_at)
             return launcher.probe(question, result.budget, 0).fits
 
         assert [fits(size, 0) for size in range(4, trains + 5, 4)] == [True] * (trains // 4) + [False]

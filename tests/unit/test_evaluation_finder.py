@@ -16,8 +16,8 @@ from tests.fakes import (
     HANGS,
     KILLED,
     OUT_OF_MEMORY,
-    Fault,
     FakeProber,
+    Fault,
     drive,
     result,
 )
@@ -36,8 +36,8 @@ def machine(evaluate: Evaluates | None) -> FakeProber:
     return FakeProber(fixed_bytes=360, per_sample_bytes=10, evaluate=evaluate)
 
 
-def finder(asked: int | None = None, **options: int) -> EvaluationFinder:
-    return EvaluationFinder(finder=BatchFinder(recommend=False, **options), asked=asked)
+def finder(asked: int | None = None, *, start_batch: int | None = None) -> EvaluationFinder:
+    return EvaluationFinder(finder=BatchFinder(recommend=False, start_batch=start_batch), asked=asked)
 
 
 def answer(stop: Stop) -> tuple[int, int | None, Evaluation]:
@@ -93,7 +93,7 @@ def test_c11_an_evaluation_that_fails_at_every_size_leaves_training_s_answer() -
 @pytest.mark.parametrize("start", [None, 4, 32, 4096])
 def test_whatever_the_limits_are_both_are_found_in_few_probes(limit: int, start: int | None) -> None:
     prober = machine(up_to(limit))
-    stop, _ = drive(EvaluationFinder(finder=BatchFinder(recommend=False, start_batch=start)), prober)
+    stop, _ = drive(finder(start_batch=start), prober)
     assert answer(stop) == (64, 65, Evaluation(max_batch=limit, refuted_at=limit + 1, limited_by="device_memory"))
     assert sum(q.form is Form.EVALUATE for q in prober.asked) <= 9
     last = prober.asked[-1]
@@ -101,14 +101,16 @@ def test_whatever_the_limits_are_both_are_found_in_few_probes(limit: int, start:
 
 
 def test_where_evaluation_needs_more_beside_a_large_batch_its_answer_goes_down_and_never_training_s() -> None:
-    beside = lambda size, question: EVALUATION_FAILS if size > (12 if question.batch_size > 60 else 15) else None  # noqa: E731
+    beside = lambda size, question: EVALUATION_FAILS if size > (12 if question.batch_size > 60 else 15) else None
     prober = machine(beside)
     stop, _ = drive(finder(), prober)
     assert answer(stop) == (64, 65, Evaluation(max_batch=12, refuted_at=13, limited_by="device_memory"))
 
 
 def test_where_no_evaluation_goes_with_the_largest_batch_training_keeps_it() -> None:
-    prober = machine(lambda size, question: EVALUATION_FAILS if size > (0 if question.batch_size > 60 else 15) else None)
+    prober = machine(
+        lambda size, question: EVALUATION_FAILS if size > (0 if question.batch_size > 60 else 15) else None
+    )
     stop, _ = drive(finder(), prober)
     trains, _, evaluation = answer(stop)
     assert trains == 64
@@ -117,7 +119,7 @@ def test_where_no_evaluation_goes_with_the_largest_batch_training_keeps_it() -> 
 
 def test_an_evaluation_limit_above_that_of_training_is_paired_with_it() -> None:
     """The evaluation fails at 48 in the short form; in the long form training stops at 20, short of evaluation's 40."""
-    fault = lambda size, form, attempt: OUT_OF_MEMORY if form is Form.LONG and size > 20 else None  # noqa: E731
+    fault = lambda size, form, attempt: OUT_OF_MEMORY if form is Form.LONG and size > 20 else None
     prober = FakeProber(fixed_bytes=360, per_sample_bytes=10, fault=fault, evaluate=up_to(40))
     stop, _ = drive(finder(start_batch=48), prober)
     assert answer(stop) == (20, 21, Evaluation(max_batch=40, refuted_at=41, limited_by="device_memory"))

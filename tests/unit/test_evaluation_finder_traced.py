@@ -6,7 +6,7 @@ import pytest
 
 from autotune.memory.forecast import learn
 from autotune.memory.without_evaluation import without_evaluation
-from autotune.model import Form, Phase, Reason
+from autotune.model import Form, Phase, Question, Reason
 from autotune.search.apart import Apart
 from autotune.search.batch import BatchFinder
 from autotune.search.evaluation import EvaluationFinder
@@ -59,8 +59,8 @@ def test_a_recording_without_its_evaluation_is_that_of_a_workload_that_has_none(
     machine = device(6)
     plain = PlantedDevice(workload=twelve_layers(192 * KIB), limit_bytes=LIMIT_BYTES)
     question = BatchFinder(trace=True).ask([])
-    assert not hasattr(question, "answer")
-    probes = [one.probe(question, one.budget, 0) for one in (machine, plain)]  # type: ignore[arg-type]
+    assert isinstance(question, Question)
+    probes = [one.probe(question, one.budget, 0) for one in (machine, plain)]
     with_it, without = (probe.trace for probe in probes)
     assert with_it is not None and without is not None
     stripped = without_evaluation(with_it)
@@ -77,7 +77,8 @@ def test_a_recording_without_its_evaluation_is_that_of_a_workload_that_has_none(
 def test_what_each_allocation_is_and_when_it_ends_survives_the_cut() -> None:
     machine = device(6)
     question = BatchFinder(trace=True).ask([])
-    trace = machine.probe(question, machine.budget, 0).trace  # type: ignore[arg-type]
+    assert isinstance(question, Question)
+    trace = machine.probe(question, machine.budget, 0).trace
     assert trace is not None
     stripped = without_evaluation(trace)
     assert without_evaluation(trace) is stripped, "what is learned is kept by identity"

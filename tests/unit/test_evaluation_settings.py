@@ -75,7 +75,7 @@ def certified_with(history: Sequence[ProbeResult], answer: Answer) -> list[int |
 
 def test_the_winner_s_evaluation_is_its_own_although_another_s_was_found_first() -> None:
     machine = faster_in_bf16("precision")
-    own = lambda settings: 22 if settings.precision is Precision.BF16 else 9  # noqa: E731
+    own = lambda settings: 22 if settings.precision is Precision.BF16 else 9
     answer, history, _ = search(machine, own)
     assert answer.settings is not None and answer.settings.precision is Precision.BF16
     assert answer.evaluation is not None
@@ -101,9 +101,7 @@ def test_settings_are_chosen_as_if_there_were_no_evaluation() -> None:
 
 def test_no_size_of_evaluation_is_compiled_for_its_own_sake() -> None:
     machine = faster_in_bf16("precision", "compile", compiled=0.4)
-    answer, history, prober = search(
-        machine, lambda settings: 5 if settings.compile is Compile.OFF else 1000
-    )
+    answer, history, prober = search(machine, lambda settings: 5 if settings.compile is Compile.OFF else 1000)
     assert answer.settings is not None and answer.settings.compile is Compile.DEFAULT
     assert answer.evaluation == Evaluation(max_batch=5, refuted_at=None, limited_by="not_searched")
     assert 5 in certified_with(history, answer)
@@ -119,7 +117,7 @@ def test_an_evaluation_that_fits_nowhere_leaves_the_settings_and_the_batch() -> 
 
 def test_a_search_of_settings_killed_anywhere_goes_on_as_if_it_had_not_been() -> None:
     machine = faster_in_bf16("precision")
-    own = lambda settings: 22 if settings.precision is Precision.BF16 else 9  # noqa: E731
+    own = lambda settings: 22 if settings.precision is Precision.BF16 else 9
     _, history, prober = search(machine, own)
     strategy = EvaluationFinder(
         finder=SettingsFinder(finder=BatchFinder(settings=machine.space.base), space=machine.space)

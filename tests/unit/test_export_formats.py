@@ -1,6 +1,7 @@
 """What each target is given, word for word."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,3 +217,15 @@ def test_the_allocator_setting_reaches_everyone_else_as_variables_to_set() -> No
     for target in Target:
         advice = _notes(export(EVERYTHING, target).notes).get("allocator", "")
         assert ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in advice) is (target is not Target.ENV)
+
+
+def test_c11_hf_is_told_the_batch_of_evaluation_where_it_is_known() -> None:
+    known = replace(PLAIN, eval_batch=15)
+    assert json.loads(export(known, Target.HF).text)["per_device_eval_batch_size"] == 15
+    assert "per_device_eval_batch_size" not in json.loads(export(PLAIN, Target.HF).text)
+
+
+def test_lightning_has_no_option_for_the_batch_of_evaluation_so_that_a_smaller_one_is_noted() -> None:
+    notes = _notes(export(replace(PLAIN, eval_batch=15), Target.LIGHTNING).notes)
+    assert notes["eval_batch"] == "batch_size of the DataLoader that val_dataloader() returns"
+    assert "eval_batch" not in _notes(export(replace(PLAIN, eval_batch=24), Target.LIGHTNING).notes)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Cause, Form, Measurement, Outcome
+from autotune.model import Cause, Form, Measurement, Outcome, Phase
 from autotune.probe.judge import judge
 
 MIB = 1 << 20
@@ -148,3 +148,20 @@ def test_every_loss_kept_with_its_graph_is_a_leak_however_little_memory_that_is(
     assert verdict(replace(GOOD, graphs_kept=7)) == (Outcome.UNSAFE, Cause.GROWTH)
     assert verdict(replace(GOOD, graphs_kept=6)) is None, "a window of the last ones ends by itself"
     assert verdict(replace(GOOD, graphs_kept=7), form=Form.SHORT) is None
+
+
+def test_the_step_after_an_evaluation_may_drop_what_that_left_cached() -> None:
+    retried = replace(GOOD, retries_per_step=(2, 0, 0, 0, 1, 0, 0, 0))
+    assert verdict(retried) == (Outcome.UNSAFE, Cause.THRASHING)
+    assert verdict(replace(retried, evaluated_after=4)) is None
+    again = replace(retried, retries_per_step=(2, 0, 0, 0, 1, 1, 0, 0), evaluated_after=4)
+    assert verdict(again) == (Outcome.UNSAFE, Cause.THRASHING)
+
+
+def test_too_few_samples_for_an_evaluation_are_its_own_limit() -> None:
+    short = replace(GOOD, evaluated=True, evaluated_batch=6)
+    found = judge(short, batch_size=4, form=Form.LONG, budget_bytes=300 * MIB, device="cuda", evaluate_at=8)
+    assert found is not None
+    outcome, failure = found
+    assert (outcome, failure.cause, failure.phase) == (Outcome.SIZE_LIMIT, Cause.DATA_SET, Phase.EVALUATE)
+    assert judge(short, batch_size=4, form=Form.LONG, budget_bytes=300 * MIB, device="cuda", evaluate_at=6) is None

@@ -113,6 +113,13 @@ def test_what_the_search_recommends_is_what_the_training_gets(path: Path, settin
     assert tuned.document is not None and tuned.document.search_id == RESULT.search_id
 
 
+def test_c11_the_training_is_told_which_batch_its_evaluation_takes(path: Path) -> None:
+    assert loaded(path, Settings()).eval_batch is None
+    content = content_for()
+    content["evaluation"] = {"max_batch": 15, "refuted_at": 16, "limited_by": "device_memory", "failure": "x"}
+    assert load(write(path, content)).eval_batch == 15
+
+
 def test_load_is_public_and_finds_the_file_of_the_working_directory(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
