@@ -329,7 +329,8 @@ class LogObserver:
 
     def asked(self, question: Question, number: int) -> None:
         """A probe is about to start."""
-        _log.info("probe %d: batch %d, %s (%s)", number, question.batch_size, question.form, question.reason)
+        apart = "" if question.evaluate_at is None else f", evaluation at {question.evaluate_at}"
+        _log.info("probe %d: batch %d%s, %s (%s)", number, question.batch_size, apart, question.form, question.reason)
 
     def answered(self, result: ProbeResult, number: int) -> None:
         """A probe is finished."""

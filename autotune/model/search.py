@@ -178,8 +178,8 @@ class SearchResult:
     @property
     def certificate(self) -> ProbeResult:
         """The long probe that certified ``max_batch``: the one with the largest evaluation, the newest of these."""
-        long = [p for p in reversed(self._relevant(self.answer.max_batch)) if p.form is Form.LONG and p.fits]
-        return max(long, key=lambda probe: probe.evaluated_at or 0)
+        long = [p for p in self._relevant(self.answer.max_batch) if p.form is Form.LONG and p.fits]
+        return max(reversed(long), key=lambda probe: probe.evaluated_at or 0)
 
     @property
     def refutation(self) -> ProbeResult | None:

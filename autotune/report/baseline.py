@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from autotune.model import Form, Outcome, ProbeResult, SearchResult, Settings
 from autotune.report.evidence import certificate
+from autotune.search.apart import Apart
 
 _PRECISE = frozenset({Form.LONG, Form.TIMED})
 """Forms with enough timed steps; what short ones say counts only where there is nothing else."""
@@ -13,11 +14,12 @@ _TRAINING = _PRECISE | {Form.SHORT}
 def baseline(result: SearchResult) -> ProbeResult | None:
     """The fastest probe of the user's own settings at a size that they are safe at; None if they were never timed.
 
-    A size is not safe for them if any probe of it failed, be it at another accumulation. Accumulation is no matter of
-    speed here: it follows from the effective batch, whatever else is changed.
+    A size is not safe for them if any probe of it failed, be it at another accumulation; one that failed in evaluation, at
+    a size that is not the answer's, says nothing of training. Accumulation is no matter of speed here: it follows from the
+    effective batch, whatever else is changed.
     """
     own = _without_accumulation(result.plan.settings)
-    probes = [p for p in result.probes if _without_accumulation(p.settings) == own]
+    probes = [p for p in Apart.of(result.probes).training if _without_accumulation(p.settings) == own]
     unsafe = {p.batch_size for p in probes if not p.fits and p.outcome is not Outcome.UNRELIABLE}
     timed = [p for p in probes if p.form in _TRAINING and p.fits and p.batch_size not in unsafe]
     timed = [p for p in timed if p.samples_per_second is not None]

@@ -9,6 +9,7 @@ from autotune.report.baseline import baseline
 from autotune.report.columns import align
 from autotune.report.setting_words import settings_words
 from autotune.report.words import format_rate, outcome_of
+from autotune.search.apart import Apart
 from autotune.units import format_bytes
 
 _TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
@@ -22,7 +23,7 @@ def settings_table(result: SearchResult) -> tuple[str, ...]:
     Empty for a search of the batch alone.
     """
     groups: dict[Settings, list[ProbeResult]] = {}
-    for probe in result.probes:
+    for probe in Apart.of(result.probes).training:
         if probe.form is not Form.LOADING:
             groups.setdefault(replace(probe.settings, accumulate=1), []).append(probe)
     own = replace(result.plan.settings, accumulate=1)

@@ -44,6 +44,12 @@ def test_a_live_model_and_its_process_are_left_as_they_were(tmp_path: Path) -> N
     assert found == {"answer": 1, "changed": [], "parameters": parameters, "parameters_bytes": 4 * parameters}
 
 
+def test_c11_the_evaluation_s_limit_comes_with_the_answer_and_does_not_lower_it(tmp_path: Path) -> None:
+    done = script("evaluates.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[8, [5, 6, "device_memory"]], [8, None]]
+
+
 def test_a_path_with_a_name_is_searched_from_the_file_itself(tmp_path: Path) -> None:
     done = script("in_its_own_file.py", tmp_path)
     assert (done.returncode, done.stdout) == (0, "largest: 1\n"), done.stderr

@@ -73,7 +73,8 @@ def test_c11_training_and_evaluation_have_the_limits_of_two_sweeps(
             question = Question(batch_size=batch_size, form=Form.LONG, reason=Reason.CERTIFY, evaluate_at=evaluate_at)
             return launcher.probe(question, result.budget, 0).fits
 
-        assert [fits(size, 0) for size in range(4, trains + 5, 4)] == [True] * (trains // 4) + [False]
+        sizes = range(trains - 8, trains + 5, 4)
+        assert [fits(size, 0) for size in sizes] == [True, True, True, False]
         sizes = range(4, evaluation.refuted_at + 1, 4)
         assert [fits(trains, size) for size in sizes] == [True] * (evaluation.max_batch // 4) + [False]
 

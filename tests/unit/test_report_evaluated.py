@@ -9,6 +9,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.model import Phase, SearchResult
 from autotune.report.advice import advice
+from autotune.report.baseline import baseline
 from autotune.report.document import document, read, schema, to_text
 from autotune.report.evaluated import evaluation_words
 from autotune.report.probes import probe_line, probe_table
@@ -134,3 +135,11 @@ def test_the_refutation_of_training_is_none_of_evaluation_s() -> None:
     result = replace(NARROWER, probes=(*NARROWER.probes, failed))
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.failure.phase is Phase.BACKWARD
+
+
+def test_sizes_at_which_only_the_evaluation_failed_count_for_what_the_own_settings_reach() -> None:
+    failed = replace(failing(24, phase=Phase.EVALUATE, step=None), evaluate_at=None)
+    result = replace(NARROWER, probes=(failed, *NARROWER.probes))
+    best = baseline(result)
+    assert best is not None and best.batch_size in (24, 27)
+    assert baseline(replace(result, probes=NARROWER.probes)) == best
