@@ -84,6 +84,8 @@ class EvaluationFinder:
         """Training's question with the size of its evaluation, or what has to be known of evaluation before."""
         if question.form not in (Form.SHORT, Form.LONG):
             return question
+        if question.trace_unit is not None and (apart.limited or self.asked is not None):
+            return replace(question, evaluate_at=0)  # a recording is to foretell training, at sizes that are not evaluated
         settings = plain(question.settings)
         if settings in apart.limited:
             limit = self._limit(apart, settings)
@@ -93,8 +95,6 @@ class EvaluationFinder:
             limit = min(apart.known_good(other) for other in apart.limited)
         else:
             return replace(question, evaluate_at=self.asked)
-        if question.trace_unit is not None:
-            return replace(question, evaluate_at=0)  # it is to foretell training
         if question.form is Form.SHORT and self.asked is None:
             limit = min(limit, question.batch_size)
         return replace(question, evaluate_at=None if limit == question.batch_size else limit)

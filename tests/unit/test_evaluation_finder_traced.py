@@ -99,3 +99,15 @@ def test_the_prediction_of_both_together_is_not_taken_for_one_of_training() -> N
     assert [p.batch_size for p in predicted] == [39, 50]
     assert [p.batch_size for p in seen] == [50]
     assert all(p.form is Form.LONG for p in predicted)
+
+
+@pytest.mark.parametrize(("asked", "limit", "probes"), [(1, 1, 3), (19, 19, 3), (20, 19, 7), (30, 19, 7)])
+def test_with_a_size_of_evaluation_asked_for_training_is_foretold_as_well_as_without(
+    asked: int, limit: int, probes: int
+) -> None:
+    machine = device(6)
+    stop, history = drive(replace(FINDER, asked=asked), machine, machine.budget)
+    assert stop.answer is not None and stop.answer.evaluation is not None and stop.answer.prediction is not None
+    assert (stop.answer.max_batch, stop.answer.prediction.limit) == (50, 50)
+    assert stop.answer.evaluation.max_batch == limit
+    assert len(history) <= probes
