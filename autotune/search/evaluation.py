@@ -85,7 +85,7 @@ class EvaluationFinder:
         if question.form not in (Form.SHORT, Form.LONG):
             return question
         if question.trace_unit is not None and (apart.limited or self.asked is not None):
-            return replace(question, evaluate_at=0)  # a recording is to foretell training, at sizes that are not evaluated
+            return replace(question, evaluate_at=0)  # it is to foretell training, at sizes that are not evaluated
         settings = plain(question.settings)
         if settings in apart.limited:
             limit = self._limit(apart, settings)
