@@ -225,6 +225,7 @@ class Steps:
             self.recorder.facts["evaluated_batch"] = observed_batch(batch, self._evaluation_size)
             self.recorder.facts["evaluated_after"] = len(self.recorder.retries)
             self._place(batch)
+            del batch  # what stays on the host beside a device's copy
             with self._applied.autocast():
                 self._model.eval()
                 self._workload.evaluate(self._model, self._batch)
