@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Unpack
+from typing import Any, Unpack
 
 from autotune.errors import UsageError, WorkloadError
 from autotune.model import (
@@ -80,6 +80,8 @@ def find_max_batch(
     make_dataset: Callable[[], object] | None = None,
     collate: Callable[..., object] | None = None,
     shorten: Callable[..., object] | None = None,
+    make_loader: Callable[[int], object] | None = None,
+    batch_dim: int | None = None,
     device: str = "auto",
     precision: str = "default",
     allocator: str = "",
@@ -104,15 +106,18 @@ def find_max_batch(
     Args:
         workload: a reference (``"model.py:Task"``), a function that makes the model, or a live ``nn.Module``.
         make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference or
-            ``make_dataset`` is given.
+            ``make_loader`` or ``make_dataset`` is given.
         loss: ``loss(model, batch)`` -> scalar tensor; default: the output's ``.loss``, cross-entropy or MSE.
         make_optimizer: ``make_optimizer(params)``; default AdamW.
         evaluate: ``evaluate(model, batch)``, run in eval mode between training steps. Its limit is found apart, and never
             lowers that of training.
-        make_dataset: a data set to take worst-case batches from, instead of ``make_batch``.
+        make_dataset: a data set, or a data loader, to take worst-case batches from, instead of ``make_batch``.
         collate: samples -> batch, with ``make_dataset``.
         shorten: ``shorten(batch, share)`` -> the same batch with samples of this share (0 < share < 1) of their length;
             give it where batches of the training differ in length. With ``make_dataset`` it is not needed.
+        make_loader: ``make_loader(batch_size)`` -> a data loader or any iterable of batches, instead of ``make_batch``;
+            ``batch_size`` is what its sampler takes, for example a token budget, and so is the answer then.
+        batch_dim: which dimension of the batch's tensors counts its samples, where ``make_batch`` leaves that in doubt.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         precision: ``default``, ``fp32``, ``tf32``, ``bf16``, ``fp16``.
         allocator: PyTorch allocator configuration, for example ``expandable_segments:True``; ``auto`` tries expandable
@@ -147,6 +152,8 @@ def find_max_batch(
             "make_dataset": make_dataset,
             "collate": collate,
             "shorten": shorten,
+            "make_loader": make_loader,
+            "batch_dim": batch_dim,
         }
         source = _source(workload, functions, Path(folder) / "workload.pkl")
         asked = make_plan(
@@ -169,7 +176,7 @@ def find_max_batch(
     return MaxBatch(result.answer.max_batch, result.answer.refuted_at, result)
 
 
-def _source(workload: object, functions: "dict[str, Callable[..., object] | None]", path: Path) -> Source:
+def _source(workload: object, functions: "dict[str, Any]", path: Path) -> Source:
     """The workload as probe processes will load it: a reference as it is, live objects pickled into ``path``."""
     if isinstance(workload, str | os.PathLike):
         given = [name for name, function in functions.items() if function is not None]

@@ -32,7 +32,7 @@ from autotune.model.settings import (
 from autotune.model.trace import Mark, PassPeaks, Trace
 from autotune.model.traits import Traits
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
-from autotune.model.workload import Recognised, Source, WorkloadInfo
+from autotune.model.workload import LoaderInfo, Recognised, Source, WorkloadInfo
 
 __all__ = [
     "ALLOCATOR_VARIABLES",
@@ -51,6 +51,7 @@ __all__ = [
     "Failure",
     "Foretold",
     "Form",
+    "LoaderInfo",
     "Loading",
     "Machine",
     "Mark",

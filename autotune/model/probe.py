@@ -84,7 +84,11 @@ class Measurement:
     steps_skipped: int = 0
     """Optimizer steps the gradient scaler refused."""
     observed_batch: int | None = None
-    """Leading dimension really seen in the batch."""
+    """Samples really in the batch; None where the size asked for is no number of samples, or nobody can tell."""
+    worst_batch: str = ""
+    """The largest batch that was trained on, its types and shapes in words; empty where none was."""
+    candidates: int = 1
+    """Different batches that were candidates for the worst one; steps went from one to the next."""
     losses: tuple[float | None, ...] = ()
     """One entry an executed step; None = not finite."""
     step_seconds: tuple[float, ...] = ()

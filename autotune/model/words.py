@@ -145,6 +145,12 @@ class Form(StrEnum):
         return {Form.LONG: 4, Form.TIMED: 4}.get(self, 2)
 
     @property
+    def rotating_steps(self) -> int:
+        """First executed steps that go through the candidates for the worst batch, where there are several; later ones
+        train on the first, as do all steps of the other forms: steady state, times and recordings want like batches."""
+        return {Form.SHORT: 3, Form.LONG: 4}.get(self, 0)
+
+    @property
     def mixtures(self) -> tuple[tuple[float, ...], ...]:
         """Shares of the full length that steps before those above train on, where the workload's lengths vary. Each
         sequence begins with nothing cached, as a training of its own would.

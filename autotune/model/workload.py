@@ -10,9 +10,22 @@ class Recognised:
     """One thing found (or not) in the workload, for ``autotune inspect``."""
 
     what: str
-    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``, ``lengths``."""
+    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``, ``lengths``, ``loader``, ``samples``."""
     found: str
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderInfo:
+    """What matters of the user's own data loader beside its batches."""
+
+    workers: int
+    """Processes that load."""
+    pin_memory: bool
+    drop_last: bool
+    """Whether a last batch that is not whole is left out."""
+    sized: bool
+    """Whether a batch has as many samples as the size asked for; false for token budgets and the like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +52,8 @@ class WorkloadInfo:
     """How much of it is for what PyTorch imports at the first optimizer step, which others import only then."""
     varies: bool = False
     """Whether batches differ in the length of their samples; the long form then trains on shorter ones as well."""
+    loader: LoaderInfo | None = None
+    """None where the workload has no data loader of its own."""
     traits: Traits = field(default_factory=Traits)
     device_used_bytes: int | None = None
     """What the device said was in use when this was found out, the context of that process included; None on the CPU, and

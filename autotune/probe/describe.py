@@ -61,6 +61,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         process_bytes=process_bytes,
         step_imports_bytes=step_imports_bytes,
         varies=workload.varies,
+        loader=workload.loader,
         traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
         notes=workload.notes,
     )

@@ -8,7 +8,7 @@ from autotune.apply import Unsupported
 from autotune.model import Phase
 from autotune.probe.order import Order
 from autotune.probe.recorder import Recorder
-from autotune.workload.batch import batch_bytes, observed_batch
+from autotune.workload.batch import batch_bytes, describe
 from autotune.workload.task import Workload
 
 
@@ -25,7 +25,7 @@ def load_batches(order: Order, workload: Workload, recorder: Recorder) -> None:
     turn = max(1, workers)
     rounds = max(2, math.ceil((asked - 1) / turn))
     batches = (1 + rounds) * turn
-    loader = workload.loader(order.batch_size, batches, workers, order.settings.pin_memory)
+    loader = workload.load(order.batch_size, batches, workers, order.settings.pin_memory)
     if loader is None:
         raise Unsupported("the workload has no data set, so there is nothing to load: its batches come from make_batch")
     ends: list[float] = []
@@ -33,7 +33,7 @@ def load_batches(order: Order, workload: Workload, recorder: Recorder) -> None:
         began = time.perf_counter()
         for batch in islice(loader, batches):
             if not recorder.executed:
-                recorder.facts["observed_batch"] = observed_batch(batch, order.batch_size)
+                recorder.facts["worst_batch"] = describe(batch)
                 recorder.composition["batch_bytes"] = batch_bytes(batch)
             recorder.executed += 1
             if recorder.executed % turn == 0:

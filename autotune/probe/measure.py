@@ -115,12 +115,15 @@ def _run_pass(order: Order, steps: Steps) -> None:
     form, recorder = order.form, steps.recorder
     asked, before_pause = form.steps, form.steps_before_pause
     recorder.facts["steps_asked"] = asked
+    # A recording is of one kind of batch: what follows the size is told by comparing passes.
+    rotating = form.rotating_steps if recorder.history is None else 0
     for number in range(1, SCALER_STEPS + 1):
-        steps.run(number)
+        steps.run(number, candidate=recorder.executed % steps.candidates if recorder.executed < rotating else 0)
         if before_pause is not None and recorder.executed >= before_pause and not steps.paused:
             steps.pause(checkpoint=form is Form.LONG)
         if steps.enough(asked, number):
             break
+    recorder.facts["candidates"] = min(steps.candidates, max(1, rotating))
     if form is Form.SHORT:
         steps.evaluate()
     elif before_pause is not None and not steps.paused:

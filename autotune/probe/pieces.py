@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autotune.apply import Unsupported
-from autotune.workload.batch import observed_batch, replace_leaves, to_device
+from autotune.workload.batch import replace_leaves, to_device
 from autotune.workload.task import Workload
 
 _MOST_PIECES = 4
@@ -63,8 +63,7 @@ class Samples:
         return reference, candidate
 
     def _made(self, size: int) -> object:
-        batch = self._workload.make_batch(size)
-        self.observed = observed_batch(batch, size)
+        batch, self.observed = self._workload.make_counted(size)
         return batch
 
     def _cut(self, whole: object, parts: int) -> list[object]:

@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from autotune.apply import Applied, Unsupported
 from autotune.model import Compile, Form, Phase
 from autotune.probe.recorder import Recorder
-from autotune.workload.batch import batch_bytes, observed_batch, tensors, to_device
+from autotune.workload.batch import batch_bytes, describe, tensors, to_device
 from autotune.workload.task import Workload
 
 SETTLE_STEPS = 6
@@ -53,6 +53,8 @@ class Steps:
         """Of each micro-batch, as the workload returned it."""
         self.before = 0
         """Steps of this process that do not count, made before those that do: where something happens is told by all."""
+        self.candidates = 1
+        """How many candidates for the worst batch there are, once the first was made."""
         self.paused = False
         """Whether evaluation and checkpoint are behind us."""
         self._calls = 0
@@ -77,10 +79,11 @@ class Steps:
     def _took(self) -> None:
         self._taken += 1
 
-    def run(self, number: int, share: float = 1.0) -> None:
+    def run(self, number: int, share: float = 1.0, candidate: int = 0) -> None:
         """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead.
 
-        ``share``: of the full length, in all samples of the step.
+        ``share``: of the full length, in all samples of the step. ``candidate``: which of the candidates for the worst
+        batch to train on.
         """
         recorder, applied = self.recorder, self._applied
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
@@ -88,7 +91,7 @@ class Steps:
         compiled = applied.compile_counts()
         total = None
         for micro in range(applied.settings.accumulate):
-            self.next_batch(at, share)
+            self.next_batch(at, share, candidate)
             recorder.meter.tick()
             if micro == 0:
                 applied.zero_grad(self._optimizer)
@@ -108,7 +111,7 @@ class Steps:
         recorder.meter.tick()
         assert total is not None
         loss = total / applied.settings.accumulate
-        self._count_step(took, forward_calls=self._calls - calls, loss=loss, timed=share == 1)
+        self._count_step(took, forward_calls=self._calls - calls, loss=loss, timed=share == 1 and candidate == 0)
         del total, loss
         recorder.retries.append(recorder.meter.retries() - retries)
         if took:
@@ -137,35 +140,39 @@ class Steps:
             self._recompiles += graphs - before[0]
         self.recorder.facts["recompiles"] = self._recompiles
 
-    def next_batch(self, number: int, share: float = 1.0) -> None:
+    def next_batch(self, number: int, share: float = 1.0, candidate: int = 0) -> None:
         """Make a batch and move it to the device; the former one is let go only when the new one is there."""
         with self.recorder.during(Phase.DATA, number):
             if share < 1:
                 batch = self._workload.make_shorter_batch(self._batch_size, share)
             else:
-                batch = self._workload.make_batch(self._batch_size)
-            self.recorder.facts["observed_batch"] = self._observed(batch, whole=share == 1)
-            self.recorder.composition["batch_bytes"] = batch_bytes(batch)
+                batch, samples = self._workload.make_counted(self._batch_size, candidate)
+                self.candidates = self._workload.candidates(self._batch_size)
+                self.recorder.facts["observed_batch"] = self._observed(batch, samples)
+            self._note_size(batch)
             self._place(batch)
 
     def _place(self, batch: object) -> None:
         self._batch = to_device(batch, self._applied.device)
         self._batch_on_device = storage_bytes(tensors(self._batch))
 
-    def _observed(self, batch: object, *, whole: bool) -> int | None:
-        """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size.
+    def _note_size(self, batch: object) -> None:
+        """Keep how large the largest batch was."""
+        size, composition = batch_bytes(batch), self.recorder.composition
+        if size > composition.get("batch_bytes", -1):
+            composition["batch_bytes"] = size
+            self.recorder.facts["worst_batch"] = describe(batch)
 
-        A shortened batch is not compared: the other one's samples are longer.
-        """
+    def _observed(self, batch: object, seen: int | None) -> int | None:
+        """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size."""
         asked = self._batch_size
-        seen = observed_batch(batch, asked)
-        if not whole or seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
+        if self._workload.counts or seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
             return seen
         if self._reference is None:
             size = asked // 2 or 2
             # on the meta device: only its shapes are of interest, not another batch's memory
             self._reference = to_device(self._workload.make_batch(size), torch.device("meta")), size
-        return observed_batch(batch, asked, self._reference)
+        return self._workload.observed(batch, asked, self._reference)
 
     def _count_step(self, took: bool, *, forward_calls: int, loss: torch.Tensor, timed: bool) -> None:
         """Count a step as executed only if model, gradients and optimizer all took part.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from autotune.model import Recognised
-from autotune.workload.parts import FORMS, Parts, checked
+from autotune.workload.parts import BATCH_DIM, FORMS, Parts, checked, checked_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,15 @@ def assemble(
     members: dict[str, object], origin: str, *, model: Recognised, why: str, batch: Recognised | None = None
 ) -> Found:
     """Check the parts and say for each what it is, defaults included."""
-    functions = {name: checked(name, part, origin) for name, part in members.items()}
-    parts = Parts(**functions, batch_is_arguments=batch is not None)
+    unused = "make_batch" in members and "make_loader" in members  # and may be called otherwise than a workload's is
+    members = {name: part for name, part in members.items() if name != "make_loader" or not unused}
+    functions = {name: checked(name, part, origin) for name, part in members.items() if name != BATCH_DIM}
+    dim = checked_dim(members.get(BATCH_DIM), origin)
+    parts = Parts(**functions, batch_is_arguments=batch is not None, batch_dim=dim)
     if batch is None and parts.make_batch is not None:
         batch = Recognised(what="batch", found=signature("make_batch", members["make_batch"]), why=why)
+    elif batch is None and parts.make_loader is not None:
+        batch = Recognised(what="batch", found="the worst batches of make_loader(batch_size)", why="no make_batch")
     elif batch is None:
         batch = Recognised(what="batch", found="the largest samples of make_dataset()", why="no make_batch")
     lines = [model, batch]
@@ -47,13 +52,25 @@ def assemble(
         ("make_optimizer", "optimizer", "torch.optim.AdamW"),
         ("evaluate", "evaluate", "none"),
         ("make_dataset", "data set", "none"),
-        ("shorten", "lengths", "all the same" if parts.make_batch is not None else "those in make_dataset()"),
+        ("shorten", "lengths", _default_lengths(parts)),
     ):
         if name in members:
             lines.append(Recognised(what=what, found=signature(name, members[name]), why=why))
         else:
             lines.append(Recognised(what=what, found=default, why=f"no {name}"))
+    if parts.make_loader is not None:
+        lines.append(Recognised(what="loader", found=signature("make_loader", members["make_loader"]), why=why))
+    if unused:
+        lines.append(Recognised(what="loader", found="make_loader is not used", why="batches come from make_batch"))
+    if dim is not None:
+        lines.append(Recognised(what="samples", found=f"counted by dimension {dim} of each tensor", why=BATCH_DIM))
     return Found(parts=parts, recognised=tuple(lines))
+
+
+def _default_lengths(parts: Parts) -> str:
+    if parts.make_batch is not None:
+        return "all the same"
+    return "those in make_dataset()" if parts.make_loader is None else "those in make_loader(batch_size)"
 
 
 def _default_loss(parts: Parts) -> str:

@@ -91,7 +91,9 @@ def describe(batch: object) -> str:
     return f"{type(batch).__name__}({', '.join(shown)})"
 
 
-def observed_batch(batch: object, asked: int, reference: tuple[object, int] | None = None) -> int | None:
+def observed_batch(
+    batch: object, asked: int, reference: tuple[object, int] | None = None, dim: int | None = None
+) -> int | None:
     """How many samples a batch really has, given how many were asked for; None if it holds no tensor at all.
 
     Looks, in this order, for ``asked`` as the leading dimension of a tensor, as the length of a list of samples, for
@@ -104,10 +106,13 @@ def observed_batch(batch: object, asked: int, reference: tuple[object, int] | No
         asked: the batch size it was called with.
         reference: (another batch of the same maker, the different size it was made with). Settles accidents: the
             dimensions that follow the size are known from comparing both.
+        dim: the dimension that counts samples, if the user says so; that of the first tensor that has it counts.
     """
     found = tensors(batch)
     if not found:
         return None
+    if dim is not None:
+        return next((tensor.shape[dim] for tensor in found if tensor.dim() > dim), None)
     if reference is not None and reference[1] != asked:
         grown = _grown(batch, asked, *reference)
         if grown is not None:

@@ -1,107 +1,56 @@
-"""Batches from the user's data set: the worst one that can be found, since safe means safe for the longest samples."""
+"""Batches from the user's data set: the worst ones that can be found, since safe means safe for the longest samples."""
 
-import dataclasses
-import math
+import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Protocol
 
-import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from autotune.errors import WorkloadError
+from autotune.model import LoaderInfo
+from autotune.workload.dataloader import Collate, RandomBatches, loader_of
 from autotune.workload.seen import kind_of
+from autotune.workload.sizes import MOST_SAMPLES, MOST_SECONDS, Sizes, look, part_sizes
+from autotune.workload.worst import MOST_CANDIDATES, LargestSamples
 
-_MOST_SAMPLES = 10_000
-"""Samples looked at in search of the largest; more would keep the user waiting for little."""
-_MOST_SECONDS = 10.0
-
-Collate = Callable[[list[object]], object]
+Counted = tuple[object, int | None]
+"""A batch and the number of samples in it; None where the size asked for is no number of samples."""
+Clock = Callable[[], float]
 
 
 class BatchSource(Protocol):
-    """Makes batches of a data set."""
+    """Makes batches of real data."""
 
-    data: Any
-    """What the user made."""
     size: int | None
-    """Samples in the data set; None where it does not say."""
+    """The largest batch there can be; None where the data does not say."""
     varies: bool
     """Whether samples are known to differ in size."""
     notes: tuple[str, ...]
+    """What was looked at in search of the worst batch, where that was not all."""
+    loader: LoaderInfo | None
+    """Of the user's own data loader."""
 
-    def batch(self, batch_size: int) -> object:
-        """A batch of ``batch_size`` samples, or of all there are."""
+    def candidates(self, batch_size: int) -> int:
+        """How many different batches are candidates for the worst one of this size."""
         ...
 
-    def shorter(self, batch_size: int, share: float) -> object:
-        """As many samples, of about this share of the largest one's size; only where samples vary."""
+    def batch(self, batch_size: int, candidate: int = 0) -> Counted:
+        """A candidate for the worst batch, made anew; 0 is the one to fear most. Smaller where there are no more samples."""
         ...
 
+    def shorter(self, batch_size: int, share: float) -> Counted:
+        """A batch of about this share of the largest sample's size; only where samples vary."""
+        ...
 
-def open_data(
-    make_dataset: Callable[[], object], collate: Collate | None, clock: Callable[[], float] = time.monotonic
-) -> BatchSource:
-    """Make the data set and find its largest samples, if it can be read by index.
+    def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> Iterable[Any]:
+        """So many batches as a training loads them, the worst first; fewer where the data ends before.
 
-    Args:
-        make_dataset: the user's.
-        collate: the user's; None = PyTorch's default.
-        clock: seconds; the look at a slow data set ends after 10 of them.
-
-    Raises:
-        WorkloadError: what was made is no data set, or is empty.
-    """
-    data = _checked(make_dataset())
-    collate = collate or default_collate
-    size = length(data)
-    if size is not None and _has_index(data):
-        return _Indexed(data, size, collate, clock)
-    return _Streamed(data, size, collate)
-
-
-def make_loader(
-    data: Any, collate: Collate | None, batch_size: int, batches: int, workers: int, pin_memory: bool
-) -> DataLoader[Any]:
-    """A loader of whole batches as a training has it: in random order, where the data set can be read by index.
-
-    Args:
-        data: what the user's ``make_dataset`` returned.
-        collate: the user's; None = PyTorch's default.
-        batch_size: samples in each batch.
-        batches: how many there are; a stream may end before. A small data set is read over and over.
-        workers: processes that load; 0 = this one.
-        pin_memory: copy batches to page-locked memory.
-
-    Raises:
-        WorkloadError: it is no data set, or is empty.
-    """
-    data = _checked(data)
-    sampler = None
-    if length(data) is not None and _has_index(data):
-        if not length(data):
-            raise _empty()
-        sampler = RandomSampler(data, replacement=True, num_samples=batch_size * batches)
-    elif not isinstance(data, IterableDataset):
-        data = _Stream(data)
-    return DataLoader(
-        data,
-        batch_size,
-        sampler=sampler,
-        num_workers=workers,
-        collate_fn=collate,
-        pin_memory=pin_memory,
-        drop_last=True,
-    )
-
-
-def _has_index(data: object) -> bool:
-    return hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
-
-
-def _empty() -> WorkloadError:
-    return WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
+        Raises:
+            Unsupported: it cannot be loaded by worker processes.
+        """
+        ...
 
 
 def length(data: object) -> int | None:
@@ -112,12 +61,22 @@ def length(data: object) -> int | None:
         return None
 
 
-def _checked(data: Any) -> Any:
-    if isinstance(data, DataLoader):
-        raise WorkloadError(
-            "make_dataset() returned a DataLoader, which has a batch size of its own",
-            hint="return the data set itself, and write collate(samples) if the loader has a collate_fn",
-        )
+def has_index(data: object) -> bool:
+    """Whether samples are read by index, and how many there are is known."""
+    return hasattr(data, "__getitem__") and not isinstance(data, IterableDataset) and length(data) is not None
+
+
+def empty() -> WorkloadError:
+    """The data set has no samples."""
+    return WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
+
+
+def checked(data: Any) -> Any:
+    """The data set, if it is one.
+
+    Raises:
+        WorkloadError: it is something else.
+    """
     if isinstance(data, Mapping) or (isinstance(data, tuple) and any(isinstance(part, Dataset) for part in data)):
         raise WorkloadError(
             f"make_dataset() returned {kind_of(data)} of {len(data)} parts",
@@ -136,38 +95,81 @@ def _checked(data: Any) -> Any:
     return data
 
 
-class _Indexed:
-    """A data set that can be read by index; the largest samples come first."""
+class Indexed:
+    """A data set that can be read by index."""
 
-    def __init__(self, data: Any, size: int, collate: Collate, clock: Callable[[], float]) -> None:
-        if size == 0:
-            raise _empty()
-        self.data = data
-        self._collate = collate
-        self.size: int | None = size
-        self._sizes = sizes = _look(data, size, clock)
-        self._largest = max(sizes.values())
-        self._not_seen = [index for index in range(size) if index not in sizes]
-        self._order = [*sorted(sizes, key=lambda index: (-sizes[index], index)), *self._not_seen]
-        self.varies = min(sizes.values()) < self._largest
-        self.notes: tuple[str, ...] = ()
-        if len(sizes) < size:
-            self.notes = (
-                f"looked at {len(sizes):,} of {size:,} samples for the largest ones; a larger sample may exist",
-            )
+    def __init__(
+        self,
+        data: Any,
+        collate: Collate | None,
+        clock: Clock = time.monotonic,
+        *,
+        indices: Sequence[int] | None = None,
+        size: int | None = None,
+        like: DataLoader[Any] | None = None,
+        loader: LoaderInfo | None = None,
+        known: Sizes | None = None,
+    ) -> None:
+        """
+        Args:
+            data: the data set.
+            collate: samples -> batch; None = PyTorch's default.
+            clock: seconds; the look at a slow data set ends after 10 of them.
+            indices: the samples that can be in a batch; None = all.
+            size: samples in an epoch, where those are not all; None = as many as there are indices.
+            like: the user's own loader, whose other arguments loaders take over.
+            loader: what is known of it.
+            known: sizes of the samples, where the data set was looked at before.
 
-    def batch(self, batch_size: int) -> object:
-        """The largest samples, read anew, as a data loader would."""
-        return self._read(self._order[:batch_size])
+        Raises:
+            WorkloadError: it is empty.
+        """
+        self._indices = range(length(data) or 0) if indices is None else indices
+        if not self._indices:
+            raise empty()
+        self._data = data
+        self._collate: Collate = collate or default_collate
+        self._like = like
+        self.loader = loader
+        self.size: int | None = min(size or len(self._indices), len(self._indices))
+        self.sizes = look(data, self._indices, clock) if known is None else known
+        self.varies = self.sizes.vary
+        self._largest = LargestSamples(self.sizes, self._indices)
+        self._found: tuple[int, list[list[int]]] = (0, [])
+        self.notes = notes_of(self.sizes, len(self._indices))
 
-    def shorter(self, batch_size: int, share: float) -> object:
-        """The samples nearest to a share of the largest; larger ones last, since one of them makes all as long as it."""
-        sizes, wanted = self._sizes, share * self._largest
-        nearest = sorted(sizes, key=lambda index: (sizes[index] > wanted, abs(sizes[index] - wanted), index))
-        return self._read([*nearest, *self._not_seen][:batch_size])
+    def candidates(self, batch_size: int) -> int:
+        return len(self._candidates(batch_size))
 
-    def _read(self, indices: list[int]) -> object:
-        return self._collate([self.data[index] for index in indices])
+    def batch(self, batch_size: int, candidate: int = 0) -> Counted:
+        found = self._candidates(batch_size)
+        return self._read(found[candidate % len(found)])
+
+    def shorter(self, batch_size: int, share: float) -> Counted:
+        return self._read(self._largest.shorter(batch_size, share))
+
+    def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> DataLoader[Any]:
+        """Each worker has the worst batch first; random ones follow."""
+        full = batch_size <= len(self._indices)
+        worst = [self._candidates(batch_size)[0]] * max(1, workers) if full and self.varies else []
+        sampler = RandomBatches(worst, self._indices, batch_size, batches)
+        return loader_of(self._data, self._collate, workers, pin_memory, like=self._like, batch_sampler=sampler)
+
+    def _candidates(self, batch_size: int) -> list[list[int]]:
+        if self._found[0] != batch_size:
+            self._found = batch_size, self._largest.candidates(batch_size)
+        return self._found[1]
+
+    def _read(self, indices: list[int]) -> Counted:
+        """Samples read anew, as a data loader would."""
+        return self._collate([self._data[index] for index in indices]), len(indices)
+
+
+def notes_of(sizes: Sizes, samples: int) -> tuple[str, ...]:
+    """That not every sample was looked at, if so."""
+    if len(sizes.totals) >= samples:
+        return ()
+    return (f"looked at {len(sizes.totals):,} of {samples:,} samples for the largest ones; a larger sample may exist",)
 
 
 class _Stream(IterableDataset[object]):
@@ -180,68 +182,106 @@ class _Stream(IterableDataset[object]):
         return iter(self._data)
 
 
-class _Streamed:
-    """A data set that can only be read from its start."""
+class Streamed:
+    """A data set that can only be read from its start. What it says of its own length is not relied on."""
 
-    def __init__(self, data: Iterable[object], size: int | None, collate: Collate) -> None:
-        self.data: Any = data
-        self._collate = collate
-        self.size = size
-        self.varies = False  # nobody looked
-        self.notes: tuple[str, ...] = (
-            "the data set is a stream: batches are its first samples, and longer ones that come later were not probed",
-        )
-
-    def batch(self, batch_size: int) -> object:
-        """The first samples.
+    def __init__(
+        self,
+        data: Any,
+        collate: Collate | None,
+        clock: Clock = time.monotonic,
+        *,
+        like: DataLoader[Any] | None = None,
+        loader: LoaderInfo | None = None,
+    ) -> None:
+        """Arguments: see ``Indexed``.
 
         Raises:
-            WorkloadError: there are none.
+            WorkloadError: it is empty.
         """
-        samples = list(islice(iter(self.data), batch_size))
-        if not samples:
-            raise _empty()
-        return self._collate(samples)
+        self._data = data
+        self._collate: Collate = collate or default_collate
+        self._like = like
+        self.loader = loader
+        self._largest: list[object] = []
+        """Samples that make a batch as long as any that was seen."""
+        seen, ended = self._look(clock)
+        self.size: int | None = seen if ended else None
+        self.notes = self._notes(seen, ended)
 
-    def shorter(self, batch_size: int, share: float) -> object:
-        """The first samples, whatever their sizes."""
-        return self.batch(batch_size)
+    def _look(self, clock: Clock) -> tuple[int, bool]:
+        """Number of samples read, and whether that was all."""
+        deadline = clock() + MOST_SECONDS
+        most: dict[str, tuple[int, int, object]] = {}  # part -> (its size, number of the sample, the sample)
+        least: dict[str, int] = {}
+        seen, ended = 0, True
+        for sample in self._data:
+            if seen == MOST_SAMPLES or clock() > deadline:
+                ended = False
+                break
+            sizes = part_sizes(sample)
+            for part, size in {**sizes, "in all": sum(sizes.values())}.items():
+                if part not in most or size > most[part][0]:
+                    most[part] = (size, seen, sample)
+                least[part] = min(size, least.get(part, size))
+            seen += 1
+        if not seen:
+            raise empty()
+        self.varies = any(most[part][0] > least[part] for part in most)
+        if self.varies:
+            self._longest = most["in all"][0]
+            unequal = [most[part] for part in most if most[part][0] > least[part]]
+            ordered = sorted(unequal, key=lambda one: -sum(part_sizes(one[2]).values()))
+            self._largest = list({number: sample for _, number, sample in ordered}.values())[:MOST_CANDIDATES]
+        return seen, ended
+
+    def over(self, data: Any, like: DataLoader[Any]) -> "Streamed":
+        """The same for the same data made anew, without another look at it."""
+        again = copy.copy(self)
+        again._data, again._like = data, like
+        return again
+
+    def _notes(self, seen: int, ended: bool) -> tuple[str, ...]:
+        said = length(self._data)
+        if not ended:
+            looked = f"the data set is a stream: batches are its first samples and the longest of the first {seen:,}; "
+            return (f"{looked}longer ones that come later were not probed",)
+        if said is not None and said != seen:
+            return (f"the data set says it has {said:,} samples and gives {seen:,}: the latter count",)
+        return ()
+
+    def candidates(self, batch_size: int) -> int:
+        return 1
+
+    def batch(self, batch_size: int, candidate: int = 0) -> Counted:
+        """The longest samples that were seen, and then the first ones."""
+        wanted = batch_size if self.size is None else min(batch_size, self.size)
+        return self._collated(islice(chain(self._largest, iter(self._data)), wanted))
+
+    def shorter(self, batch_size: int, share: float) -> Counted:
+        """Of the first samples those nearest to the share, larger ones last."""
+        wanted = share * self._longest
+        first = list(islice(iter(self._data), 2 * batch_size))
+        sizes = [sum(part_sizes(sample).values()) for sample in first]
+        order = sorted(range(len(first)), key=lambda i: (sizes[i] > wanted, abs(sizes[i] - wanted), i))
+        return self._collated(first[i] for i in order[:batch_size])
+
+    def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> DataLoader[Any]:
+        return stream_loader(self._data, self._collate, batch_size, workers, pin_memory, self._like)
+
+    def _collated(self, samples: Iterable[object]) -> Counted:
+        taken = list(samples)
+        return self._collate(taken), len(taken)
 
 
-def _look(data: Any, size: int, clock: Callable[[], float]) -> dict[int, int]:
-    """Index -> number of elements, for all samples or as many as the limits allow, spread evenly over the data set."""
-    sizes: dict[int, int] = {}
-    deadline = clock() + _MOST_SECONDS
-    for index in islice(_spread(size), _MOST_SAMPLES):
-        sizes[index] = elements(data[index])
-        if clock() > deadline:
-            break
-    return sizes
-
-
-def _spread(size: int) -> Iterator[int]:
-    """Every index once, in an order of which any beginning is spread evenly (steps of the golden ratio)."""
-    step = max(1, round(size * 0.6180339887))
-    while math.gcd(step, size) != 1:
-        step += 1
-    return (number * step % size for number in range(size))
-
-
-def elements(sample: object) -> int:
-    """How large a sample is: numbers in its tensors, arrays and lists, characters in its texts, pixels of its pictures."""
-    if isinstance(sample, torch.Tensor):
-        return sample.numel()
-    if isinstance(sample, str | bytes):
-        return len(sample)
-    if isinstance(sample, Mapping):
-        return sum(elements(part) for part in sample.values())
-    if isinstance(sample, tuple | list):
-        return sum(elements(part) for part in sample)
-    if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
-        return sum(elements(getattr(sample, field.name)) for field in dataclasses.fields(sample))
-    size = getattr(sample, "size", 1)
-    if isinstance(size, int):
-        return size
-    if isinstance(size, tuple) and all(isinstance(extent, int) for extent in size):
-        return math.prod(size)
-    return 1
+def stream_loader(
+    data: Any,
+    collate: Collate | None,
+    batch_size: int,
+    workers: int,
+    pin_memory: bool,
+    like: DataLoader[Any] | None = None,
+) -> DataLoader[Any]:
+    """A loader of the whole batches that a stream has."""
+    stream = data if isinstance(data, IterableDataset) else _Stream(data)
+    return loader_of(stream, collate, workers, pin_memory, like=like, batch_size=batch_size, drop_last=True)

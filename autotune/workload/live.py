@@ -21,12 +21,15 @@ from autotune.workload.places import is_importable
 from autotune.workload.seen import is_module, is_torch_tensor, kind_of
 from autotune.workload.structure import structural_hash
 
+BATCH_DIM = "batch_dim"
+"""As in ``parts``, which imports torch."""
 _SIGNATURES = {
     "make_model": "make_model() -> nn.Module",
     "make_batch": "make_batch(batch_size) -> batch",
     "loss": "loss(model, batch) -> scalar tensor",
     "make_optimizer": "make_optimizer(params) -> optimizer",
     "evaluate": "evaluate(model, batch)",
+    "make_loader": "make_loader(batch_size) -> data loader",
     "make_dataset": "make_dataset() -> data set",
     "collate": "collate(samples) -> batch",
     "shorten": "shorten(batch, share) -> batch",
@@ -42,6 +45,8 @@ def pack(
     make_dataset: object = None,
     collate: object = None,
     shorten: object = None,
+    make_loader: object = None,
+    batch_dim: int | None = None,
     *,
     path: Path,
 ) -> Source:
@@ -49,7 +54,8 @@ def pack(
 
     Args:
         make_model: a function without arguments that makes the model, or a live ``nn.Module``.
-        make_batch, loss, make_optimizer, evaluate, make_dataset, collate, shorten: as in a model file; None = not given.
+        make_batch, loss, make_optimizer, evaluate, make_dataset, collate, shorten, make_loader, batch_dim: as in a model
+            file; None = not given.
         path: file to write; read by every probe process.
 
     Raises:
@@ -65,6 +71,8 @@ def pack(
         "make_dataset": make_dataset,
         "collate": collate,
         "shorten": shorten,
+        "make_loader": make_loader,
+        BATCH_DIM: batch_dim,
     }
     parts = {name: part for name, part in parts.items() if part is not None}
     _check(parts)
@@ -103,9 +111,12 @@ def _check(parts: dict[str, object]) -> None:
     if "make_model" not in parts:
         raise UsageError("no model was given", hint=f"pass a live nn.Module or {_SIGNATURES['make_model']}")
     for name, part in parts.items():
-        if not callable(part):
+        if name == BATCH_DIM:
+            if isinstance(part, bool) or not isinstance(part, int) or part < 0:
+                raise UsageError(f"batch_dim is {part!r}", hint="give the number of a dimension; 0 is the first")
+        elif not callable(part):
             raise UsageError(f"{name} is {kind_of(part)}, which cannot be called", hint=f"pass {_SIGNATURES[name]}")
-    if "make_batch" not in parts and "make_dataset" not in parts:
+    if not {"make_batch", "make_loader", "make_dataset"} & parts.keys():
         raise UsageError(
             "neither make_batch nor make_dataset was given",
             hint=f"pass {_SIGNATURES['make_batch']}, or {_SIGNATURES['make_dataset']}",

@@ -16,11 +16,16 @@ FORMS: dict[str, tuple[str, int]] = {
     "loss": ("def loss(model, batch):", 2),
     "make_optimizer": ("def make_optimizer(params):", 1),
     "evaluate": ("def evaluate(model, batch):", 2),
+    "make_loader": ("def make_loader(batch_size):", 1),
     "make_dataset": ("def make_dataset():", 0),
     "collate": ("def collate(samples):", 1),
     "shorten": ("def shorten(batch, share):", 2),
 }
 """Name -> (how it is written, number of positional arguments)."""
+BATCHES = ("make_batch", "make_loader", "make_dataset")
+"""Where batches come from; the first that is there counts."""
+BATCH_DIM = "batch_dim"
+"""A constant beside the functions: which dimension of the batch's tensors counts its samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +37,14 @@ class Parts:
     loss: Callable[..., object] | None = None
     make_optimizer: Callable[..., object] | None = None
     evaluate: Callable[..., object] | None = None
+    make_loader: Callable[[int], object] | None = None
     make_dataset: Callable[[], object] | None = None
     collate: Callable[..., object] | None = None
     shorten: Callable[[Any, float], object] | None = None
     batch_is_arguments: bool = False
     """The batch comes from ``example_inputs``: all of it goes to the model, none of it is a target."""
+    batch_dim: int | None = None
+    """Dimension of a batch's tensors that counts its samples; None = to be told from their shapes."""
 
 
 def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
@@ -60,11 +68,25 @@ def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
         )
     if accepts(part, *[None] * count):
         return part
-    if name == "make_batch" and accepts(part, batch_size=None):
+    if name in ("make_batch", "make_loader") and accepts(part, batch_size=None):
         return lambda batch_size: part(batch_size=batch_size)
     raise WorkloadError(
         f"{name} in {owner} takes {inspect.signature(part)}",
         hint=f"write `{form}`; other arguments need default values",
+    )
+
+
+def checked_dim(value: object, owner: str) -> int | None:
+    """The number of a dimension, from 0; None stays None.
+
+    Raises:
+        WorkloadError: it is something else.
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise WorkloadError(
+        f"{BATCH_DIM} in {owner} is {value!r}, not the number of a dimension",
+        hint="0 is the first: for batches of (time, batch, feature) write `batch_dim = 1`",
     )
 
 

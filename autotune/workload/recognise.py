@@ -4,6 +4,7 @@ with NAME       an object with make_model and make_batch (or make_dataset); an n
                 a function without arguments that makes one of these
 without NAME    ``autotune_task`` in the same way; functions make_model and make_batch (or make_dataset); the only
                 class that has these methods; the only nn.Module class, with make_batch or example_inputs
+make_loader does in place of make_batch as well.
 """
 
 import inspect
@@ -19,11 +20,11 @@ from autotune.model import Recognised
 from autotune.workload.assemble import Found, always, assemble, signature
 from autotune.workload.examples import batch_maker, example_name
 from autotune.workload.outline import Outline
-from autotune.workload.parts import FORMS, accepts
+from autotune.workload.parts import BATCH_DIM, BATCHES, FORMS, accepts
 from autotune.workload.seen import kind_of
 
 _TASK = "autotune_task"
-_OPTIONAL = ("loss", "make_optimizer", "evaluate", "make_dataset", "collate", "shorten")
+_OPTIONAL = ("loss", "make_optimizer", "evaluate", "make_loader", "make_dataset", "collate", "shorten", BATCH_DIM)
 
 
 def recognise(module: ModuleType, target: str, name: str) -> Found:
@@ -150,25 +151,25 @@ class _Finder:
         """A task object; what it does not have is taken from the file."""
         own = self._members(task)
         members = {**{key: value for key, value in self._members(self._module).items() if key in _OPTIONAL}, **own}
-        if "make_batch" in own:  # the file's own data set then belongs to another task
-            members = {key: value for key, value in members.items() if key != "make_dataset" or key in own}
+        if any(name in own for name in BATCHES):  # the file's own data then belongs to another task
+            members = {key: value for key, value in members.items() if key not in BATCHES or key in own}
         found = Recognised(what="model", found=f"{name}.make_model()", why=why)
         return assemble(members, f"{self._target}:{name}", model=found, why=f"a method of {name}, or of the file")
 
     def _members(self, owner: object) -> dict[str, object]:
-        members = {name: getattr(owner, name, None) for name in FORMS}
+        members = {name: getattr(owner, name, None) for name in (*FORMS, BATCH_DIM)}
         # the standard library's cuts a text, and a file may well have imported it
         return {k: member for k, member in members.items() if member is not None and member is not textwrap.shorten}
 
     def _has_batches(self) -> bool:
-        return any(callable(getattr(self._module, name, None)) for name in ("make_batch", "make_dataset"))
+        return any(callable(getattr(self._module, name, None)) for name in BATCHES)
 
     def _batch_name(self) -> str:
-        return "make_batch" if hasattr(self._module, "make_batch") else "make_dataset"
+        return next(name for name in BATCHES if hasattr(self._module, name))
 
 
 def _is_task(thing: object) -> bool:
-    has_batches = callable(getattr(thing, "make_batch", None)) or callable(getattr(thing, "make_dataset", None))
+    has_batches = any(callable(getattr(thing, name, None)) for name in BATCHES)
     return has_batches and callable(getattr(thing, "make_model", None)) and not isinstance(thing, ModuleType)
 
 

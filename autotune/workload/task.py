@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from autotune.errors import WorkloadError
-from autotune.model import Recognised
+from autotune.model import LoaderInfo, Recognised
 from autotune.workload.batch import describe, is_moved, observed_batch
-from autotune.workload.dataset import BatchSource, length, make_loader, open_data
+from autotune.workload.dataset import BatchSource, Counted
 from autotune.workload.default_loss import default_loss, own_loss
+from autotune.workload.opening import open_data, open_loader, size_of
 from autotune.workload.parts import Parts
 from autotune.workload.seen import kind_of
 
@@ -22,10 +22,10 @@ class Workload:
     """What the user trains. Errors of the user's own code pass through untouched."""
 
     def __init__(self, ref: str, parts: Parts, recognised: tuple[Recognised, ...], notes: tuple[str, ...] = ()) -> None:
-        """Makes the data set, if there is one, and looks for its largest samples.
+        """Makes the data set or a loader, if there is one, and looks for its largest samples.
 
         Raises:
-            WorkloadError: ``make_dataset`` returns no data set.
+            WorkloadError: ``make_dataset`` returns no data set, or ``make_loader`` no loader.
         """
         self.ref = ref
         self.recognised = recognised
@@ -33,12 +33,15 @@ class Workload:
         self._data: BatchSource | None = None
         self.data_set_size: int | None = None
         """Upper bound for the batch; None where there is no data set or it has no length."""
-        if parts.make_dataset is not None and parts.make_batch is None:
+        if parts.make_batch is None and parts.make_loader is not None:
+            self._data = open_loader(parts.make_loader)
+        elif parts.make_batch is None and parts.make_dataset is not None:
             self._data = open_data(parts.make_dataset, parts.collate)
+        if self._data is not None:
             self.data_set_size = self._data.size
             notes += self._data.notes
         elif parts.make_dataset is not None:
-            self.data_set_size = length(parts.make_dataset())
+            self.data_set_size = size_of(parts.make_dataset())
             notes += ("batches come from make_batch; make_dataset only bounds their size",)
         self.notes = notes
         """What the user should know; a batch without tensors is known only once one was made."""
@@ -50,8 +53,18 @@ class Workload:
 
     @property
     def has_data_set(self) -> bool:
-        """Whether the workload has a data set, so that loading can be measured."""
-        return self._parts.make_dataset is not None
+        """Whether the workload has data to load by worker processes, so that loading can be measured."""
+        return self._data is not None or self._parts.make_dataset is not None
+
+    @property
+    def loader(self) -> LoaderInfo | None:
+        """What matters of the user's own data loader; None where there is none."""
+        return self._data.loader if self._data is not None else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the number of samples in a batch is known, not told from the shapes of its tensors."""
+        return self._data is not None or self._parts.batch_dim is not None
 
     @property
     def varies(self) -> bool:
@@ -75,19 +88,36 @@ class Workload:
             hint = "return the nn.Module and nothing else"
         raise WorkloadError(f"make_model() returned {_in_words(model)}, not an nn.Module", hint=hint)
 
-    def make_batch(self, batch_size: int) -> object:
-        """A fresh batch; from a data set the worst-case one, and smaller than asked for where that has no more samples.
+    def candidates(self, batch_size: int) -> int:
+        """How many different batches of this size are candidates for the worst one; 1 where ``make_batch`` makes them."""
+        return 1 if self._data is None else self._data.candidates(batch_size)
+
+    def make_batch(self, batch_size: int, candidate: int = 0) -> object:
+        """A fresh batch; of real data a candidate for the worst one, and smaller than asked for where there is no more.
+
+        Raises:
+            WorkloadError: there is no batch in what the user's function returned.
+        """
+        return self.make_counted(batch_size, candidate)[0]
+
+    def make_counted(self, batch_size: int, candidate: int = 0) -> Counted:
+        """The same with the number of samples in it; None where it has no such number, or it cannot be told.
 
         Raises:
             WorkloadError: there is no batch in what the user's function returned.
         """
         if self._data is not None:
-            return self._looked_at(self._data.batch(batch_size))
+            batch, samples = self._data.batch(batch_size, candidate)
+            return self._looked_at(batch), samples
         assert self._parts.make_batch is not None  # recognition saw to it
         batch = self._parts.make_batch(batch_size)
         if batch is None:
             raise WorkloadError(f"make_batch({batch_size}) returned None", hint="end it with `return batch`")
-        return self._looked_at(batch)
+        return self._looked_at(batch), self.observed(batch, batch_size)
+
+    def observed(self, batch: object, batch_size: int, reference: tuple[object, int] | None = None) -> int | None:
+        """How many samples a batch seems to have; see ``observed_batch``."""
+        return observed_batch(batch, batch_size, reference, self._parts.batch_dim)
 
     def make_shorter_batch(self, batch_size: int, share: float) -> object:
         """A fresh batch of as many samples with this share (0 < share < 1) of their length; ask ``varies`` first.
@@ -99,13 +129,14 @@ class Workload:
         """
         if self._parts.shorten is None:
             assert self._data is not None
-            return self._looked_at(self._data.shorter(batch_size, share))
-        batch = self.make_batch(batch_size)
-        samples = observed_batch(batch, batch_size)  # before the user's function, which may change the batch itself
+            return self._looked_at(self._data.shorter(batch_size, share)[0])
+        batch, samples = self.make_counted(batch_size)
+        if samples is not None:
+            samples = self.observed(batch, batch_size)  # before the user's function, which may change the batch itself
         shorter = self._parts.shorten(batch, share)
         if shorter is None:
             raise WorkloadError(f"shorten(batch, {share:g}) returned None", hint="end it with `return batch`")
-        left = observed_batch(shorter, batch_size)
+        left = self.observed(shorter, batch_size)
         if samples is not None and left != samples:
             made = f"one of {left}" if left is not None else f"{_in_words(shorter)}, which holds no tensor"
             raise WorkloadError(
@@ -114,16 +145,17 @@ class Workload:
             )
         return self._looked_at(shorter)
 
-    def loader(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> DataLoader[Any] | None:
-        """A data loader over the workload's data set; None where it has none. See ``make_loader``.
+    def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> Iterable[Any] | None:
+        """Batches as a training loads them; None where the workload has no data. See ``BatchSource.load``.
 
         Raises:
             WorkloadError: ``make_dataset`` returns no data set.
+            Unsupported: it cannot be loaded by worker processes.
         """
-        if self._parts.make_dataset is None:
-            return None
-        data = self._parts.make_dataset() if self._data is None else self._data.data
-        return make_loader(data, self._parts.collate, batch_size, batches, workers, pin_memory)
+        data = self._data
+        if data is None and self._parts.make_dataset is not None:
+            data = open_data(self._parts.make_dataset, self._parts.collate)
+        return None if data is None else data.load(batch_size, batches, workers, pin_memory)
 
     def _looked_at(self, batch: object) -> object:
         """The same batch; whether it can be moved to a device is noted once."""

@@ -75,13 +75,23 @@ def make_optimizer(params):
 
 
 # def make_dataset():
-#     """Real data instead of make_batch: autotune looks for its largest samples. Leave make_batch out then."""
+#     """Real data instead of make_batch: autotune looks for its largest samples. Leave make_batch out then. May return
+#     your DataLoader as well: its data set, collate_fn, sampler and workers are used, its batch size is not."""
 #     return [(torch.zeros(LENGTH, dtype=torch.long), torch.zeros(LENGTH, dtype=torch.long)) for _ in range(500)]
 
 
 # def collate(samples):
 #     """Samples of make_dataset -> a batch, such as your loader's collate_fn. Default: PyTorch's default_collate."""
 #     return torch.utils.data.default_collate(samples)
+
+
+# def make_loader(batch_size):
+#     """Instead of make_batch and make_dataset, for batches that a sampler composes: a DataLoader, or any iterable of
+#     batches. batch_size is what your sampler takes, a token budget for example; the answer is in the same unit."""
+#     return torch.utils.data.DataLoader(make_dataset(), batch_size, shuffle=True)
+
+
+# batch_dim = 1  # which dimension of the batch's tensors counts its samples; needed only if autotune cannot tell
 
 
 # def shorten(batch, share):

@@ -10,7 +10,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from autotune.errors import WorkloadError
-from autotune.workload.dataset import elements, open_data
+from autotune.workload.dataset import Counted
+from autotune.workload.opening import open_data
+from autotune.workload.sizes import elements
 from tests.unit.workload_files import ASSETS, load_file
 
 
@@ -43,8 +45,9 @@ def as_list(samples: list[object]) -> object:
     return samples
 
 
-def numbers(batch: object) -> list[int]:
-    assert isinstance(batch, list)
+def numbers(made: Counted) -> list[int]:
+    batch, samples = made
+    assert isinstance(batch, list) and samples == len(batch)
     return [int(sample[0]) for sample in batch]
 
 
@@ -115,8 +118,8 @@ def test_samples_of_one_size_and_streams_do_not_vary() -> None:
 def test_c02_a_data_set_smaller_than_the_batch_gives_what_there_is() -> None:
     source = open_data(lambda: TensorDataset(torch.zeros(100, 3), torch.zeros(100)), None)
     assert source.size == 100
-    batch = source.batch(128)
-    assert isinstance(batch, list)
+    batch, samples = source.batch(128)
+    assert isinstance(batch, list) and samples == 100
     assert [tuple(part.shape) for part in batch] == [(100, 3), (100,)]
 
 
@@ -145,16 +148,61 @@ def test_a_large_data_set_is_looked_at_in_part() -> None:
 
 
 def test_a_stream_gives_its_first_samples_each_time_and_says_so() -> None:
-    source = open_data(lambda: Stream(10), as_list)
+    source = open_data(lambda: Stream(10_001), as_list)
     assert source.size is None
-    assert source.batch(3) == [0, 1, 2]
-    assert source.batch(4) == [0, 1, 2, 3]
-    assert source.batch(64) == list(range(10))
-    assert "longer ones that come later were not probed" in source.notes[0]
+    assert source.batch(3) == ([0, 1, 2], 3)
+    assert source.batch(4) == ([0, 1, 2, 3], 4)
+    assert source.notes[0].startswith("the data set is a stream: batches are its first samples and the longest of the")
+    assert source.notes[0].endswith("first 10,000; longer ones that come later were not probed")
+
+
+def test_a_stream_that_ends_is_as_large_as_it_was_seen_to_be() -> None:
+    source = open_data(lambda: Stream(10), as_list)
+    assert (source.size, source.notes) == (10, ())
+    assert source.batch(64) == (list(range(10)), 10)
+
+
+class Says(Stream):
+    """Gives ten samples."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(10)
+        self._says = length
+
+    def __len__(self) -> int:
+        return self._says
+
+
+@pytest.mark.parametrize("length", [4, 4000])
+def test_a_stream_that_says_a_false_length_is_counted(length: int) -> None:
+    source = open_data(lambda: Says(length), as_list)
+    assert source.size == 10
+    assert source.notes == (f"the data set says it has {length:,} samples and gives 10: the latter count",)
+    honest = open_data(lambda: Says(10), as_list)
+    assert (honest.size, honest.notes) == (10, ())
+
+
+class Texts(IterableDataset[torch.Tensor]):
+    """Texts of given lengths."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (torch.full((length,), index) for index, length in enumerate(self.lengths))
+
+
+def test_c10_the_longest_sample_of_a_stream_is_in_every_batch() -> None:
+    source = open_data(lambda: Texts([5, 3, 4, 90, 6]), as_list)
+    assert source.varies
+    assert numbers(source.batch(1)) == [3]
+    assert numbers(source.batch(3)) == [3, 0, 1]
+    assert numbers(source.shorter(2, 0.06)) == [0, 2]
+    assert numbers(source.batch(9)) == [3, 0, 1, 2, 3], "as many as there are"
 
 
 def test_a_plain_list_is_a_data_set() -> None:
-    batch = open_data(lambda: [(torch.zeros(2), 1), (torch.zeros(2), 0)], None).batch(2)
+    batch, _ = open_data(lambda: [(torch.zeros(2), 1), (torch.zeros(2), 0)], None).batch(2)
     assert isinstance(batch, list)
     assert batch[0].shape == (2, 2)
     assert batch[1].tolist() == [1, 0]
@@ -202,7 +250,16 @@ def test_the_size_of_a_sample_is_what_it_holds(sample: object, number: int) -> N
 @pytest.mark.parametrize(
     ("data", "message", "hint"),
     [
-        (DataLoader([1, 2]), "returned a DataLoader", "collate(samples)"),  # type: ignore[arg-type]
+        (
+            DataLoader([1, 2], batch_size=None),  # type: ignore[arg-type]
+            "a DataLoader with batch_size=None: the items of its data set are batches already",
+            "make_loader(batch_size)",
+        ),
+        (
+            DataLoader([1, 2], batch_sampler=[[0, 1], [1]]),  # type: ignore[arg-type]
+            "a DataLoader with a list, which has no batch_size to change",
+            "token budget",
+        ),
         ({"train": [1], "test": [2]}, "returned a dict of 2 parts", "the one to train on"),
         ((Lengths([1]), Lengths([1])), "returned a tuple of 2 parts", "the one to train on"),
         (iter([1, 2]), "returned a list_iterator, which can be read only once", "__iter__ starts anew"),
