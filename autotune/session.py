@@ -30,6 +30,8 @@ from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from autotune.probe.launcher import Launcher
+    from autotune.search.allocators import BestAllocator
+    from autotune.search.loading import Finder
     from autotune.storage.store import Store
 
 CPU_NOISE_BYTES = 2 * MIB
@@ -199,6 +201,7 @@ class Session:
     def _of_training(self, history: Sequence[ProbeResult]) -> Strategy:
         from autotune.search.allocators import BestAllocator
         from autotune.search.batch import BatchFinder
+        from autotune.search.loading import LoadingFinder, OnceThrough
 
         device = self._machine.device
         finder = BatchFinder(
@@ -207,14 +210,14 @@ class Session:
             max_batch=self._plan.max_batch,
             data_set_size=self._workload.data_set_size,
             recommend=self._plan.recommend,
-            trace=device == "cuda",
+            trace=device == "cuda" and self._workload.sized,  # else nothing says how batches follow the size
             settings=self._plan.settings,
             varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
         )
         plan, best = self._plan, BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())
         if not plan.space and plan.effective_batch is None:
-            return best
+            return self._with_own_loader(OnceThrough(finder=best))
         from autotune.knobs import make_space
         from autotune.search.settings import SettingsFinder, spent
 
@@ -233,11 +236,31 @@ class Session:
             time_budget_s=budget_s,
         )
         if "loader_workers" not in space.loading_knobs:
-            return settings_finder
-        from autotune.search.loading import LoadingFinder
+            return self._with_own_loader(settings_finder)
+        own = self._workload.loader.workers if self._workload.loader is not None else 0
+        tried = sorted({0, own, *(n for n in space.values("loader_workers") if isinstance(n, int))})
+        return LoadingFinder(
+            finder=settings_finder,
+            workers=tuple(tried),
+            pin_memory=device == "cuda",
+            host_bytes=self._host_bytes,
+        )
 
-        tried = sorted({0, *(n for n in space.values("loader_workers") if isinstance(n, int))})
-        return LoadingFinder(finder=settings_finder, workers=tuple(tried), pin_memory=device == "cuda")
+    def _with_own_loader(self, finder: "Finder") -> Strategy:
+        """The same, and whether the user's own loader runs with its workers, if it has any."""
+        from autotune.search.loading import OwnLoaderFinder
+
+        loader = self._workload.loader
+        if loader is None or not loader.workers:
+            return finder
+        return OwnLoaderFinder(
+            finder=finder, workers=loader.workers, pin_memory=loader.pin_memory, host_bytes=self._host_bytes
+        )
+
+    @property
+    def _host_bytes(self) -> int | None:
+        """Where the host's memory is the device's, workers and training share the budget."""
+        return self._budget.limit_bytes if self._machine.device == "cpu" else None
 
     def _loop(
         self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...], reserve_bytes: int = 0

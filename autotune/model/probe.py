@@ -131,6 +131,8 @@ class Measurement:
     """Of ``Form.COMPARE``."""
     graphs_kept: int | None = None
     """Losses of earlier steps that were still alive at the end, each with its autograd graph; None = not looked for."""
+    workers_bytes: int | None = None
+    """Of ``Form.LOADING``: host memory that the loader's worker processes held for themselves, all of them together."""
 
     @property
     def median_step_seconds(self) -> float | None:

@@ -24,8 +24,6 @@ class LoaderInfo:
     pin_memory: bool
     drop_last: bool
     """Whether a last batch that is not whole is left out."""
-    sized: bool
-    """Whether a batch has as many samples as the size asked for; false for token budgets and the like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,9 @@ class WorkloadInfo:
     varies: bool = False
     """Whether batches differ in the length of their samples; the long form then trains on shorter ones as well."""
     loader: LoaderInfo | None = None
-    """None where the workload has no data loader of its own."""
+    """None where the workload has no data loader of its own, or one that is not PyTorch's."""
+    sized: bool = True
+    """Whether a batch has as many samples as the size asked for; false for token budgets and the like."""
     traits: Traits = field(default_factory=Traits)
     device_used_bytes: int | None = None
     """What the device said was in use when this was found out, the context of that process included; None on the CPU, and

@@ -25,6 +25,7 @@ from autotune.model import (
 )
 from autotune.probe import equivalent
 from autotune.probe.classify import Evidence, Raised, classify
+from autotune.probe.host import shared_memory_bytes
 from autotune.probe.judge import judge
 
 _TAIL_BYTES = 4000
@@ -162,6 +163,7 @@ def evidence(
         cap_bytes=memory.cap_bytes if memory else None,
         expandable_segments="expandable_segments:true" in allocator.lower(),
         host_oom_kills=ended.host_oom_kills,
+        shared_memory_bytes=shared_memory_bytes(),
         stderr_tail=stderr_tail,
         traceback=answer.traceback if answer else "",
     )

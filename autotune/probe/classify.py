@@ -94,7 +94,10 @@ def _rule(raised: Raised, signature: Signature, evidence: Evidence) -> tuple[Out
     ruling = replace(ruling, hint=signature.hint or ruling.hint)
     if _moves_by_itself(kind, evidence) and not signature.hint:
         ruling = replace(ruling, hint=CPU_MODEL_HINT)
-    return _failure(ruling, evidence, _message(raised), raised=raised, requested_bytes=requested)
+    message = _message(raised)
+    if kind is Kind.SHARED and evidence.shared_memory_bytes is not None:
+        message += f"\nthe shared-memory mount /dev/shm has {format_bytes(evidence.shared_memory_bytes)} in all"
+    return _failure(ruling, evidence, message, raised=raised, requested_bytes=requested)
 
 
 def _ruling(kind: Kind, evidence: Evidence, text: str, requested: int | None) -> Ruling:

@@ -62,6 +62,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         step_imports_bytes=step_imports_bytes,
         varies=workload.varies,
         loader=workload.loader,
+        sized=workload.sized,
         traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
         notes=workload.notes,
     )

@@ -46,6 +46,8 @@ class Evidence:
     """Whether the allocator was set to grow its segments."""
     host_oom_kills: int = 0
     """How far the kernel's count of out-of-memory kills moved during the probe."""
+    shared_memory_bytes: int | None = None
+    """Size of the mount that data loader workers hand batches over in; None where there is none."""
     stderr_tail: str = ""
     """Consulted only where there is no exception."""
     traceback: str = ""

@@ -1,5 +1,6 @@
 """Host memory: what limits it here, and whether the kernel killed somebody for it. Parent side and guardian, no torch."""
 
+import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,15 @@ def own_data_bytes() -> int:
     except OSError:  # not Linux, where no such limit is enforced either
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+
+
+def shared_memory_bytes(mount: Path = Path("/dev/shm")) -> int | None:
+    """Size of the mount that data loader workers hand batches over in; None where there is none."""
+    try:
+        found = os.statvfs(mount)
+    except OSError:  # not Linux, or a container without it
+        return None
+    return found.f_blocks * found.f_frsize
 
 
 def oom_kills(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> int:

@@ -1,11 +1,13 @@
 """How fast batches come from the workload's data set: what training cannot be faster than. Nothing is trained."""
 
 import math
+import os
 import time
 from itertools import islice, pairwise
 
 from autotune.apply import Unsupported
 from autotune.model import Phase
+from autotune.probe.meter import children_bytes
 from autotune.probe.order import Order
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import batch_bytes, describe
@@ -25,10 +27,12 @@ def load_batches(order: Order, workload: Workload, recorder: Recorder) -> None:
     turn = max(1, workers)
     rounds = max(2, math.ceil((asked - 1) / turn))
     batches = (1 + rounds) * turn
-    loader = workload.load(order.batch_size, batches, workers, order.settings.pin_memory)
+    with recorder.during(Phase.DATA):
+        loader = workload.load(order.batch_size, batches, workers, order.settings.pin_memory)
     if loader is None:
         raise Unsupported("the workload has no data set, so there is nothing to load: its batches come from make_batch")
     ends: list[float] = []
+    held = 0
     with recorder.during(Phase.DATA):
         began = time.perf_counter()
         for batch in islice(loader, batches):
@@ -36,12 +40,17 @@ def load_batches(order: Order, workload: Workload, recorder: Recorder) -> None:
                 recorder.facts["worst_batch"] = describe(batch)
                 recorder.composition["batch_bytes"] = batch_bytes(batch)
             recorder.executed += 1
+            if workers and recorder.executed == turn:  # before the rounds that are timed
+                held = children_bytes(os.getpid())
             if recorder.executed % turn == 0:
                 ends.append(time.perf_counter())
+            if workers and recorder.executed == batches:  # and after them
+                held = max(held, children_bytes(os.getpid()))
     if len(ends) < 2:
         raise Unsupported(
             f"the data set ends after {recorder.executed} whole batches of {order.batch_size}: too soon to measure loading"
         )
+    recorder.facts["workers_bytes"] = held
     recorder.facts["steps_asked"] = min(asked, recorder.executed)
     recorder.facts["loop_seconds"] = ends[-1] - began
     recorder.facts["first_step_seconds"] = ends[0] - began

@@ -252,7 +252,7 @@ class CpuMeter:
         if self.cap_bytes is not None:
             private = max(self.cap_bytes, self._held_at_begin, status.get("RssAnon", 0))
             peak = min(peak, private + status.get("RssShmem", 0))
-        return Peak(peak + _children_bytes(os.getpid()), None)
+        return Peak(peak + children_bytes(os.getpid()), None)
 
     def drop_cache(self) -> None:
         """Nothing to do: the allocator of the CPU keeps nothing."""
@@ -279,7 +279,7 @@ class CpuMeter:
         return asdict(MemoryState(allocated_bytes=status.get("RssAnon"), free_bytes=free, cap_bytes=self.cap_bytes))
 
 
-def _children_bytes(pid: int) -> int:
+def children_bytes(pid: int) -> int:
     """Memory that descendants hold for themselves now; pages they still share with their parent count there."""
     total = 0
     with contextlib.suppress(OSError):  # no procfs
@@ -288,7 +288,7 @@ def _children_bytes(pid: int) -> int:
                 for child in children.read_text().split():
                     lines = Path(f"/proc/{child}/smaps_rollup").read_text().splitlines()
                     total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty:"))
-                    total += _children_bytes(int(child))
+                    total += children_bytes(int(child))
     return total
 
 

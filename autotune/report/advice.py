@@ -6,7 +6,7 @@ from autotune.model import Cause, Form, Outcome, ProbeResult, SearchResult
 from autotune.report.evaluated import evaluation_advice
 from autotune.report.evidence import certificate
 from autotune.report.words import OUTCOMES, failure_words, format_rate, short_type
-from autotune.units import format_seconds
+from autotune.units import format_bytes, format_seconds
 
 SPREAD_LIMIT = 0.20
 """Step times whose quartiles lie farther apart than this share of their median make a throughput doubtful."""
@@ -62,7 +62,8 @@ def _legal_step(result: SearchResult) -> Iterator[str]:
 
 def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
     samples, batch = result.workload.data_set_size, result.answer.recommended_batch
-    if samples is None or samples % batch != 1:
+    loader = result.workload.loader
+    if samples is None or samples % batch != 1 or (loader is not None and loader.drop_last):
         return
     others = [
         p.batch_size
@@ -142,6 +143,41 @@ def _learning_rate(result: SearchResult) -> Iterator[str]:
     )
 
 
+def _loader_failed(result: SearchResult) -> Iterator[str]:
+    """The limit was found without loader workers; whether they run beside it is another matter."""
+    loading, batch = result.answer.loading, result.answer.recommended_batch
+    ran = (
+        f"{_workers(loading.workers)} ran, and {'is' if loading.workers < 2 else 'are'} recommended" if loading else ""
+    )
+    for probe in result.probes:
+        workers = probe.settings.loader_workers or 0
+        if probe.form is not Form.LOADING or probe.batch_size != batch or (loading and workers == loading.workers):
+            continue
+        held = probe.measurement.workers_bytes or 0
+        if not probe.fits:
+            why = f"failed: {_reason(probe)}"
+            if probe.failure is not None and probe.failure.cause is Cause.SHARED_MEMORY:
+                why = f"ran out of shared memory: {probe.failure.message.splitlines()[-1]}; {probe.failure.hint}"
+        elif loading and workers > loading.workers and _beyond(result, held):
+            why = f"hold {format_bytes(held)}, for which the budget has no room beside the training"
+        else:
+            continue
+        yield (
+            f"{_workers(workers)} of the data loader at batch {batch} {why}; "
+            f"the limit {result.answer.max_batch} is that of the device, found without workers{'; ' + ran if ran else ''}"
+        )
+
+
+def _beyond(result: SearchResult, held_bytes: int) -> bool:
+    proof = certificate(result, result.answer.recommended_batch)
+    peak = proof.measurement.peak_device_bytes if proof is not None else None
+    return result.machine.device == "cpu" and (peak or 0) + held_bytes > result.budget.limit_bytes
+
+
+def _workers(count: int) -> str:
+    return "no worker" if not count else f"{count} worker{'s' if count > 1 else ''}"
+
+
 def _data_bound(result: SearchResult) -> Iterator[str]:
     loading = result.answer.loading
     if loading is not None and loading.data_bound:
@@ -156,6 +192,7 @@ _RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
     _incomplete,
     _limited_by_something_else,
     _accumulation,
+    _loader_failed,
     _data_bound,
     _holes,
     _legal_step,

@@ -60,6 +60,8 @@ def document(result: SearchResult) -> Document:
             out_of_memory_probes=sum(p.outcome in _EXHAUSTED for p in result.probes),
             seconds=result.seconds,
             loading_samples_per_second=answer.loading.samples_per_second if answer.loading else None,
+            worst_batch=proof.measurement.worst_batch or None,
+            candidates=proof.measurement.candidates,
             prediction=PredictionFields(**asdict(answer.prediction)) if answer.prediction else None,
         ),
         search_id=result.search_id,

@@ -2,7 +2,8 @@
 
 History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
-``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``.
+``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
+and ``evidence.candidates``.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -180,6 +181,10 @@ class Evidence(_Part):
     """Wall time of the search."""
     loading_samples_per_second: float | None = None
     """How fast the data loader gives batches with its settings; null where that was not measured."""
+    worst_batch: str | None = None
+    """The largest batch that was trained on at micro_batch, its types and shapes in words: no larger one was measured."""
+    candidates: int = Field(default=1, ge=1)
+    """Different batches of the data that were candidates for the worst one and were trained on."""
     prediction: Prediction | None = None
     """Null where nothing was recorded, or the recording could not be used."""
 

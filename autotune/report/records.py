@@ -116,13 +116,25 @@ def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
             if workload.varies
             else "taken to be equal: no shorten(batch, share)",
         ),
+        ("loader", _loader(workload)),
         ("device", f"{machine.device_name} ({machine.device}), {format_bytes(machine.capacity_bytes)}"),
         ("torch", machine.torch_version),
         ("fingerprint", workload.fingerprint),
     ]
+    rows = [row for row in rows if row[1]]
     recognised = [(f"  {item.what}", item.found, item.why) for item in workload.recognised]
     notes = [f"- {note}" for note in workload.notes]
     return "\n".join([workload.ref, *align(recognised), *align(rows), *notes])
+
+
+def _loader(workload: WorkloadInfo) -> str:
+    """The user's own data loader; empty where there is none."""
+    loader = workload.loader
+    if loader is None:
+        return ""
+    workers = "no worker" if not loader.workers else f"{loader.workers} worker{'s' if loader.workers > 1 else ''}"
+    last = "the last batch is left out unless it is whole" if loader.drop_last else "the last batch may be smaller"
+    return f"{workers}, {last}"
 
 
 def _trainable(workload: WorkloadInfo) -> str:

@@ -86,6 +86,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
     rows.append(("evaluation", evaluation_words(result)))
     rows.append(("loading", _loading(result)))
     rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
+    rows.append(("worst batch", _worst_batch(result)))
     rows.append(("budget", _budget(result.budget)))
     rows.append(("memory", composition_words(result.certificate)))
     rows.append(("cost", _cost(result)))
@@ -115,6 +116,15 @@ def _settings(result: SearchResult) -> str:
     if words == OWN:
         return f"{words} - nothing that was tried is faster and trains the same"
     return f"{words} - {rate / base:.2f} times as fast as yours" if rate and base else words
+
+
+def _worst_batch(result: SearchResult) -> str:
+    """What was trained on, where real data decides it; what ``make_batch`` makes is the user's own choice."""
+    seen = result.certificate.measurement
+    if not seen.worst_batch or not (result.workload.varies or result.workload.loader):
+        return ""
+    among = f", the largest of {seen.candidates} candidates" if seen.candidates > 1 else ""
+    return f"{seen.worst_batch}{among}"
 
 
 def _loading(result: SearchResult) -> str:

@@ -1,7 +1,8 @@
-"""After the settings: can the data loader keep up with them, and with how many workers?
+"""After the limit or the settings: can the data loader keep up with them, and with how many workers?
 
 What is loaded changes no training step, so it is measured apart: batches of the recommended size are taken from the data
-set as fast as they come, with no worker first and with more while that helps and training is still faster.
+as fast as they come. Where workers may be chosen, with no worker first and with more while that helps and training is
+still faster; else with those of the user's own loader, and with fewer while they do not run.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,14 @@ ENOUGH = 1.1
 """Loading that is faster than training by this factor keeps up: both differ from step to step."""
 _GAIN = 1.05
 """More workers that load faster by less than this are not worth their memory."""
+
+
+class Asking(Protocol):
+    """What finds the batch."""
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Return the next probe or stop."""
+        ...
 
 
 class Finder(Protocol):
@@ -36,6 +45,8 @@ class LoadingFinder:
     workers: tuple[int, ...]
     """Numbers of worker processes to try, ascending."""
     pin_memory: bool
+    host_bytes: int | None = None
+    """What training and workers may take of the host's memory together; None = they have no limit in common."""
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Return the next probe or stop; depends on nothing but the history."""
@@ -82,14 +93,15 @@ class LoadingFinder:
         )
 
     def _here(self, answer: Answer, history: Sequence[ProbeResult]) -> list[ProbeResult]:
-        return [p for p in history if p.form is Form.LOADING and p.batch_size == answer.recommended_batch]
+        return _loaded(answer, history)
 
     def _known(self, answer: Answer, history: Sequence[ProbeResult]) -> list[tuple[int, float]]:
         """(workers, samples/s), as far as they were measured in a row."""
+        room = _room(answer, history, self.host_bytes)
         speeds = {
-            p.settings.loader_workers: p.batch_size / p.measurement.median_step_seconds
+            p.settings.loader_workers: speed
             for p in self._here(answer, history)
-            if p.fits and p.measurement.median_step_seconds
+            if (speed := _speed(p)) and has_room(p, room)
         }
         known: list[tuple[int, float]] = []
         for workers in self.workers:
@@ -100,18 +112,113 @@ class LoadingFinder:
 
     def _failed(self, answer: Answer, history: Sequence[ProbeResult]) -> bool:
         """Whether a loading probe failed: it says nothing against the settings, and is not repeated."""
-        return any(not p.fits for p in self._here(answer, history))
+        room = _room(answer, history, self.host_bytes)
+        return any(not p.fits or not has_room(p, room) for p in self._here(answer, history))
 
 
-def _training(answer: Answer, history: Sequence[ProbeResult]) -> float | None:
-    """Samples per second the settings train at the recommended batch; None if that was not timed."""
-    speeds = [
-        p.samples_per_second
+@dataclass(frozen=True, kw_only=True)
+class OnceThrough:
+    """A strategy that has no answer before it is through, as one that has it from then on."""
+
+    finder: Asking
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Return the next probe or stop."""
+        return self.finder.ask(history)
+
+    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
+        """The answer, if this is what it says."""
+        reply = self.finder.ask(history)
+        return reply if isinstance(reply, Stop) and reply.answer is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLoaderFinder:
+    """A strategy: what ``finder`` concludes, and whether the user's own loader runs at that batch with its workers."""
+
+    finder: Finder
+    workers: int
+    """Processes of the user's loader; where they do not run, half of them are tried, and so on down to none."""
+    pin_memory: bool
+    host_bytes: int | None = None
+    """What training and workers may take of the host's memory together; None = they have no limit in common."""
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Return the next probe or stop; depends on nothing but the history."""
+        reply = self.finder.ask([p for p in history if p.form is not Form.LOADING])
+        if isinstance(reply, Question) or reply.answer is None:
+            return reply
+        answer, training = reply.answer, _training(reply.answer, history)
+        if training is None or answer.settings is None:
+            return reply
+        room = _room(answer, history, self.host_bytes)
+        for workers in halvings(self.workers):
+            probes = [p for p in _loaded(answer, history) if p.settings.loader_workers == workers]
+            if not probes:
+                settings = replace(answer.settings, loader_workers=workers, pin_memory=self.pin_memory, accumulate=1)
+                return Question(
+                    batch_size=answer.recommended_batch, form=Form.LOADING, reason=Reason.LOADING, settings=settings
+                )
+            speed = _speed(probes[-1])
+            if speed and has_room(probes[-1], room):
+                loading = Loading(
+                    workers=workers,
+                    pin_memory=self.pin_memory,
+                    samples_per_second=speed,
+                    training_samples_per_second=training,
+                )
+                return replace(reply, answer=replace(answer, loading=loading))
+        return reply
+
+    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
+        """The best answer that stands, whatever is known of its loader."""
+        return self.finder.conclude([p for p in history if p.form is not Form.LOADING])
+
+
+def halvings(workers: int) -> list[int]:
+    """``8, 4, 2, 1, 0``."""
+    found = [workers]
+    while found[-1]:
+        found.append(found[-1] // 2)
+    return found
+
+
+def has_room(probe: ProbeResult, room_bytes: int | None) -> bool:
+    """Whether the host has memory for the workers beside the training; True where that is no common limit."""
+    return room_bytes is None or (probe.measurement.workers_bytes or 0) <= room_bytes
+
+
+def _room(answer: Answer, history: Sequence[ProbeResult], host_bytes: int | None) -> int | None:
+    """What the training leaves of the host's memory at the recommended batch."""
+    if host_bytes is None:
+        return None
+    peaks = [p.measurement.peak_device_bytes or 0 for p in _trained(answer, history)]
+    return host_bytes - max(peaks, default=0)
+
+
+def _loaded(answer: Answer, history: Sequence[ProbeResult]) -> list[ProbeResult]:
+    return [p for p in history if p.form is Form.LOADING and p.batch_size == answer.recommended_batch]
+
+
+def _speed(probe: ProbeResult) -> float | None:
+    """Samples per second of a loading probe; None where it failed."""
+    seconds = probe.measurement.median_step_seconds
+    return probe.batch_size / seconds if probe.fits and seconds else None
+
+
+def _trained(answer: Answer, history: Sequence[ProbeResult]) -> list[ProbeResult]:
+    """Probes that trained at the recommended batch, safely and in a form whose times count."""
+    return [
+        p
         for p in history
         if p.batch_size == answer.recommended_batch
         and p.settings == answer.settings
         and p.fits
         and p.form in (Form.LONG, Form.TIMED)
-        and p.samples_per_second is not None
     ]
+
+
+def _training(answer: Answer, history: Sequence[ProbeResult]) -> float | None:
+    """Samples per second the settings train at the recommended batch; None if that was not timed."""
+    speeds = [p.samples_per_second for p in _trained(answer, history) if p.samples_per_second is not None]
     return max(speeds, default=None)

@@ -22,13 +22,12 @@ _WHOLE = (RandomSampler, SequentialSampler, DistributedSampler, WeightedRandomSa
 """Samplers that reach every sample in one epoch or another."""
 
 
-def info(loader: DataLoader[Any], *, sized: bool) -> LoaderInfo:
+def info(loader: DataLoader[Any]) -> LoaderInfo:
     """What matters of the user's loader beside its batches."""
     return LoaderInfo(
         workers=loader.num_workers,
         pin_memory=bool(loader.pin_memory),
         drop_last=bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False)),
-        sized=sized,
     )
 
 

@@ -30,7 +30,9 @@ class BatchSource(Protocol):
     notes: tuple[str, ...]
     """What was looked at in search of the worst batch, where that was not all."""
     loader: LoaderInfo | None
-    """Of the user's own data loader."""
+    """Of the user's own data loader; None where there is none, or its batches come ready from elsewhere."""
+    sized: bool
+    """Whether a batch has as many samples as the size asked for."""
 
     def candidates(self, batch_size: int) -> int:
         """How many different batches are candidates for the worst one of this size."""
@@ -97,6 +99,8 @@ def checked(data: Any) -> Any:
 
 class Indexed:
     """A data set that can be read by index."""
+
+    sized = True
 
     def __init__(
         self,
@@ -184,6 +188,8 @@ class _Stream(IterableDataset[object]):
 
 class Streamed:
     """A data set that can only be read from its start. What it says of its own length is not relied on."""
+
+    sized = True
 
     def __init__(
         self,

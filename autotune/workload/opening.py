@@ -44,11 +44,11 @@ def _of_loader(loader: DataLoader[Any], collate: Collate | None, clock: Clock) -
             hint="write make_loader(batch_size), which returns the loader with batches of that size",
         )
     if isinstance(data, IterableDataset):
-        return Streamed(data, collate, clock, like=loader, loader=info(loader, sized=True))
+        return Streamed(data, collate, clock, like=loader, loader=info(loader))
     if batch_size_of(loader) is not None:
         size = length(loader.sampler)
         indices = indices_of(loader, len(data))  # type: ignore[arg-type]
-        described = info(loader, sized=True)
+        described = info(loader)
         return Indexed(data, collate, clock, indices=indices, size=size, like=loader, loader=described)
     sampler: Any = loader.batch_sampler
     if not isinstance(getattr(sampler, "batch_size", None), int):

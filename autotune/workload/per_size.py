@@ -20,11 +20,7 @@ _FIRST_SIZES = (64, 1, 4096)
 """Tried in this order to see what kind of loader it is: a token budget may give nothing, or raise."""
 _FIRST_BATCHES = 16
 """Ready batches that are looked at before the size is known."""
-_NOT_SAMPLES = (
-    "a batch size is what make_loader takes, a token budget for example, and no number of samples: so are all sizes and "
-    "samples/s of this search"
-)
-_UNKNOWN = LoaderInfo(workers=0, pin_memory=False, drop_last=False, sized=False)
+_NOT_SAMPLES = "batch sizes and samples/s count what make_loader(batch_size) takes: where that is a token budget, they count tokens"
 
 
 class PerSize:
@@ -49,9 +45,10 @@ class PerSize:
         first = self._first()
         self.size = first.size if first else None
         self.varies = first.varies if first else False
-        self.loader: LoaderInfo | None = (first.loader if first else None) or _UNKNOWN
+        self.loader: LoaderInfo | None = first.loader if first else None
+        self.sized = first.sized if first else False
         self.notes = first.notes if first else ()
-        if not self.loader.sized:
+        if not self.sized:
             self.notes += (_NOT_SAMPLES,)
         self._at = None  # a probe makes its own: two data sets would take memory that training does not
         if self._looked is not None:
@@ -100,8 +97,7 @@ class PerSize:
         """``most``: ready batches to look at."""
         loader = self._make(batch_size)
         if not isinstance(loader, DataLoader) or not is_plain(loader):
-            described = info(loader, sized=False) if isinstance(loader, DataLoader) else _UNKNOWN
-            return self._ready(lambda: self._make(batch_size), described, most)
+            return self._ready(lambda workers, pin_memory: self._make(batch_size), None, most)
         size = batch_size_of(loader)
         if size == batch_size:
             return self._sized(loader)
@@ -111,18 +107,16 @@ class PerSize:
                 hint="hand the size on: DataLoader(data, batch_size=batch_size)",
             )
         if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
-            return self._ready(
-                lambda: remade(_plain(self._make(batch_size)), 0, pin_memory=False), info(loader, sized=False), most
-            )
+            return self._ready(lambda *how: remade(_plain(self._make(batch_size)), *how), info(loader), most)
         sizes = self._sizes(loader, range(length(loader.dataset) or 0))
         return Sampled(loader, sizes, batch_size, self._clock)
 
-    def _ready(self, make: Callable[[], Iterable[Any]], described: LoaderInfo, most: int | None) -> Ready:
-        return Ready(make, described, self._clock) if most is None else Ready(make, described, self._clock, most)
+    def _ready(self, make: Callable[[int, bool], Iterable[Any]], loader: LoaderInfo | None, most: int | None) -> Ready:
+        return Ready(make, loader, self._clock) if most is None else Ready(make, loader, self._clock, most)
 
     def _sized(self, loader: DataLoader[Any]) -> BatchSource:
         """Batches of as many samples as asked for."""
-        described, data, collate = info(loader, sized=True), loader.dataset, loader.collate_fn
+        described, data, collate = info(loader), loader.dataset, loader.collate_fn
         if not has_index(data):
             if self._stream is None:
                 self._stream = Streamed(data, collate, self._clock, like=loader, loader=described)

@@ -25,30 +25,31 @@ class Ready:
     """An iterable of batches."""
 
     varies: bool
+    sized = False
     size: int | None = None
 
     def __init__(
         self,
-        make: Callable[[], Iterable[Any]],
-        loader: LoaderInfo,
+        make: Callable[[int, bool], Iterable[Any]],
+        loader: LoaderInfo | None,
         clock: Clock = time.monotonic,
         most: int = _MOST_BATCHES,
     ) -> None:
         """Read batches and keep the worst ones.
 
         Args:
-            make: makes the iterable, which begins anew.
-            loader: what is known of it.
+            make: (workers, pin_memory) -> the iterable, which begins anew.
+            loader: what is known of it; None where it is no loader, and workers cannot be given to it.
             clock: seconds; the look ends after 10 of them.
             most: batches to look at.
         """
         self._make = make
-        self.loader: LoaderInfo | None = loader
+        self.loader = loader
         self._best: list[tuple[tuple[int, ...], _Kept]] = []
         self._sizes: dict[int, _Kept] = {}
         self.seen, self.ended = 0, True
         deadline = clock() + MOST_SECONDS
-        for batch in make():
+        for batch in make(0, False):
             if self.seen == most or clock() > deadline:
                 self.ended = False
                 break
@@ -90,16 +91,16 @@ class Ready:
         return self._sizes[size].again(), None
 
     def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> Iterable[Any]:
-        if workers:
+        if workers and self.loader is None:
             raise Unsupported(
                 "make_loader returns batches that are ready, not a DataLoader: autotune cannot give it workers"
             )
-        return islice(self._epochs(), batches)
+        return islice(self._epochs(workers, pin_memory), batches)
 
-    def _epochs(self) -> Iterator[Any]:
+    def _epochs(self, workers: int, pin_memory: bool) -> Iterator[Any]:
         while True:
             count = 0
-            for count, batch in enumerate(self._make(), 1):  # noqa: B007 - looked at below
+            for count, batch in enumerate(self._make(workers, pin_memory), 1):  # noqa: B007 - looked at below
                 yield batch
             if not count:
                 return

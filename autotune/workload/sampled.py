@@ -43,7 +43,8 @@ class Sampled:
         self._samples = batch_size if self.most_samples == batch_size else None
         if self._samples is not None:  # such as those of buckets: the last batch of each is smaller, and not the worst
             self._worst = self._full
-        self.loader: LoaderInfo | None = info(loader, sized=self._samples is not None)
+        self.sized = self._samples is not None
+        self.loader: LoaderInfo | None = info(loader)
 
     def _look(self, batch_size: int, deadline: float, clock: Clock) -> bool:
         """Whether at least one epoch was looked at to its end."""

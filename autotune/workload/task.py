@@ -54,7 +54,12 @@ class Workload:
     @property
     def has_data_set(self) -> bool:
         """Whether the workload has data to load by worker processes, so that loading can be measured."""
-        return self._data is not None or self._parts.make_dataset is not None
+        return self.loader is not None or (self._parts.make_dataset is not None and self._parts.make_loader is None)
+
+    @property
+    def sized(self) -> bool:
+        """Whether a batch has as many samples as the size asked for."""
+        return self._data is None or self._data.sized
 
     @property
     def loader(self) -> LoaderInfo | None:

@@ -27,11 +27,14 @@ NEWER = {
             "comparison",
             "evaluated_batch",
             "evaluated_after",
+            "worst_batch",
+            "candidates",
+            "workers_bytes",
         ],
     },
     "autotune_searches": {
         "plan": ["space", "objective", "effective_batch", "world", "trials", "eval_batch"],
-        "workload": ["traits"],
+        "workload": ["traits", "loader", "sized"],
         "answer": ["complete", "loading", "evaluation"],
     },
 }
@@ -49,6 +52,9 @@ PROBE_THEN = replace(
         comparison=None,
         evaluated_batch=None,
         evaluated_after=None,
+        worst_batch="",
+        candidates=1,
+        workers_bytes=None,
     ),
 )
 SEARCH_THEN = replace(
@@ -63,7 +69,7 @@ SEARCH_THEN = replace(
         trials=Plan(source=SEARCH.plan.source).trials,
         eval_batch=None,
     ),
-    workload=replace(SEARCH.workload, traits=Traits()),
+    workload=replace(SEARCH.workload, traits=Traits(), loader=None, sized=True),
     answer=replace(ANSWER, settings=TRIED_THEN, complete=True, loading=None, evaluation=None),
 )
 

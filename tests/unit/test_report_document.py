@@ -1,3 +1,4 @@
+import copy
 import json
 from dataclasses import asdict, fields, replace
 
@@ -76,6 +77,8 @@ GOLDEN = {
         "out_of_memory_probes": 2,
         "seconds": 17.0,
         "loading_samples_per_second": None,
+        "worst_batch": None,
+        "candidates": 1,
         "prediction": None,
     },
     "search_id": "ab12cd34ef56",
@@ -92,6 +95,9 @@ OLDER = {
 }
 """As it was written before more than precision and allocator were searched."""
 del OLDER["changes"], OLDER["evaluation"]
+OLDER["evidence"] = copy.deepcopy(GOLDEN["evidence"])
+for newer in ("worst_batch", "candidates"):
+    del OLDER["evidence"][newer]  # type: ignore[attr-defined]
 CHANGED = Settings(
     precision=Precision.FP16,
     init_scale=1024.0,
@@ -200,6 +206,7 @@ def test_a_document_of_before_is_read_with_what_was_done_then() -> None:
     content = read(json.dumps(OLDER))
     assert settings_of(content) == Settings(precision=Precision.BF16, allocator="max_split_size_mb:128", accumulate=4)
     assert (content.batch.world, content.complete, content.changes) == (1, True, {})
+    assert (content.evidence.worst_batch, content.evidence.candidates) == (None, 1)
 
 
 def test_an_answer_of_a_search_that_was_cut_short_is_not_complete() -> None:

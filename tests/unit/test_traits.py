@@ -270,7 +270,7 @@ def test_a_data_set_is_one_that_can_be_loaded_from() -> None:
     for parts in ({"make_batch": None}, {}):
         workload = _workload(make_dataset=lambda: data, **parts)
         assert found(nn.Linear(2, 1), workload=workload).data_set
-        assert workload.loader(2, 1, 0, False) is not None
+        assert workload.load(2, 1, 0, False) is not None
 
 
 class Passing(torch.optim.AdamW):

@@ -1,5 +1,8 @@
 """A data loader where a data set is expected: its parts are used, its batch size is not."""
 
+from collections.abc import Iterable
+from typing import cast
+
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -26,7 +29,7 @@ def test_its_data_set_and_collate_function_make_batches_of_any_size() -> None:
     source = opened(DataLoader(Texts(LENGTHS), batch_size=2, collate_fn=pad, num_workers=1, drop_last=True))
     assert source.size == 7
     assert source.varies
-    assert source.loader == LoaderInfo(workers=1, pin_memory=False, drop_last=True, sized=True)
+    assert source.loader == LoaderInfo(workers=1, pin_memory=False, drop_last=True)
     assert tensor(source.batch(4)).shape == (4, 9)
     assert sorted(tensor(source.batch(2))[:, 0].tolist()) == [1, 3]
 
@@ -57,7 +60,7 @@ def test_samplers_that_reach_every_sample_leave_none_out(sampler: RandomSampler)
 def test_buckets_are_made_with_another_batch_size_and_only_whole_batches_are_candidates() -> None:
     lengths = [3] * 200 + [9] * 70 + [50]
     source = opened(DataLoader(Texts(lengths), batch_sampler=Buckets(lengths, 16), collate_fn=pad))
-    assert source.loader is not None and source.loader.sized
+    assert source.loader is not None and source.sized
     batch, samples = source.batch(32)
     assert isinstance(batch, torch.Tensor) and batch.shape == (32, 9)
     assert samples == 32
@@ -91,7 +94,7 @@ def test_what_is_loaded_begins_with_the_worst_batch_of_each_worker() -> None:
     loader = DataLoader(Texts(LENGTHS), batch_size=2, num_workers=1, collate_fn=pad)
     made = opened(loader).load(2, 20, workers=2, pin_memory=False)
     assert isinstance(made, DataLoader)
-    lists = list(made.batch_sampler)
+    lists = list(cast(Iterable[list[int]], made.batch_sampler))
     assert len(lists) == 20
     assert [sorted(one) for one in lists[:2]] == [[1, 3]] * 2
 
