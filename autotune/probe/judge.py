@@ -56,7 +56,7 @@ def _wrong_batch(seen: int | None, asked: int, phase: Phase) -> tuple[Outcome, F
         phase=phase,
         message=f"asked for a batch of {asked} and got one whose leading dimension is {seen}",
         hint="let make_batch(batch_size) return exactly batch_size samples in the first dimension, or say which dimension "
-        "counts them: `batch_dim = 1` beside make_batch",
+        "counts them: `batch_dim = 1` beside make_batch; where none does, write make_loader(batch_size) instead",
     )
 
 

@@ -6,7 +6,7 @@ from autotune.model import Cause, Form, Outcome, ProbeResult, SearchResult
 from autotune.report.evaluated import evaluation_advice
 from autotune.report.evidence import certificate
 from autotune.report.words import OUTCOMES, failure_words, format_rate, short_type
-from autotune.units import format_bytes, format_seconds
+from autotune.units import format_seconds
 
 SPREAD_LIMIT = 0.20
 """Step times whose quartiles lie farther apart than this share of their median make a throughput doubtful."""
@@ -61,9 +61,11 @@ def _legal_step(result: SearchResult) -> Iterator[str]:
 
 
 def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
-    samples, batch = result.workload.data_set_size, result.answer.recommended_batch
-    loader = result.workload.loader
-    if samples is None or samples % batch != 1 or (loader is not None and loader.drop_last):
+    samples, batch, loader = result.workload.data_set_size, result.answer.recommended_batch, result.workload.loader
+    if samples is None or samples % batch != 1 or batch == 1 or (loader is not None and loader.drop_last):
+        return
+    refused = any(p.batch_size == 1 and p.outcome is Outcome.WORKLOAD_ERROR for p in result.probes)
+    if not refused and not result.workload.traits.batch_norm:
         return
     others = [
         p.batch_size
@@ -72,7 +74,8 @@ def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
     ]
     other = f", or train at batch {max(others)}, which is certified too" if others else ""
     yield (
-        f"{samples} samples in batches of {batch} leave a last batch of 1, on which BatchNorm fails in training: "
+        f"{samples} samples in batches of {batch} leave a last batch of 1 ({samples} % {batch} == 1), on which "
+        f"{'training fails here' if refused else 'BatchNorm fails in training'}: "
         f"give the data loader drop_last=True{other}"
     )
 
@@ -146,25 +149,27 @@ def _learning_rate(result: SearchResult) -> Iterator[str]:
 def _loader_failed(result: SearchResult) -> Iterator[str]:
     """The limit was found without loader workers; whether they run beside it is another matter."""
     loading, batch = result.answer.loading, result.answer.recommended_batch
-    ran = (
-        f"{_workers(loading.workers)} ran, and {'is' if loading.workers < 2 else 'are'} recommended" if loading else ""
-    )
+    failed: dict[str, list[int]] = {}
     for probe in result.probes:
-        workers = probe.settings.loader_workers or 0
-        if probe.form is not Form.LOADING or probe.batch_size != batch or (loading and workers == loading.workers):
+        workers, held = probe.settings.loader_workers or 0, probe.measurement.workers_bytes or 0
+        if probe.form is not Form.LOADING or probe.batch_size != batch:
             continue
-        held = probe.measurement.workers_bytes or 0
-        if not probe.fits:
+        if probe.failure is not None and probe.failure.cause is Cause.SHARED_MEMORY:
+            why = f"no room in shared memory: {probe.failure.message.splitlines()[-1]}; {probe.failure.hint}"
+        elif not probe.fits:
             why = f"failed: {_reason(probe)}"
-            if probe.failure is not None and probe.failure.cause is Cause.SHARED_MEMORY:
-                why = f"ran out of shared memory: {probe.failure.message.splitlines()[-1]}; {probe.failure.hint}"
         elif loading and workers > loading.workers and _beyond(result, held):
-            why = f"hold {format_bytes(held)}, for which the budget has no room beside the training"
+            why = "more host memory than the budget leaves beside the training"
         else:
             continue
+        failed.setdefault(why, []).append(workers)
+    runs = f", but with {loading.workers}" if loading else ""
+    for why, numbers in failed.items():
+        tried = sorted(set(numbers), reverse=True)
+        many = f"{' or '.join(map(str, tried))} worker{'' if tried == [1] else 's'}"
         yield (
-            f"{_workers(workers)} of the data loader at batch {batch} {why}; "
-            f"the limit {result.answer.max_batch} is that of the device, found without workers{'; ' + ran if ran else ''}"
+            f"at batch {batch} the data loader does not run with {many}{runs}: {why}; the limit "
+            f"{result.answer.max_batch} is that of the device, found without workers"
         )
 
 
@@ -172,10 +177,6 @@ def _beyond(result: SearchResult, held_bytes: int) -> bool:
     proof = certificate(result, result.answer.recommended_batch)
     peak = proof.measurement.peak_device_bytes if proof is not None else None
     return result.machine.device == "cpu" and (peak or 0) + held_bytes > result.budget.limit_bytes
-
-
-def _workers(count: int) -> str:
-    return "no worker" if not count else f"{count} worker{'s' if count > 1 else ''}"
 
 
 def _data_bound(result: SearchResult) -> Iterator[str]:

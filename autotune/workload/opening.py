@@ -2,7 +2,8 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -72,6 +73,20 @@ def open_loader(make_loader: Callable[[int], object], clock: Clock = time.monoto
         WorkloadError: what was made for a small size is no loader.
     """
     return PerSize(lambda batch_size: checked_loader(make_loader(batch_size), batch_size), clock)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Read samples as loader workers do, in one thread: a process whose pool of threads was used cannot be forked."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def checked_loader(loader: Any, batch_size: int) -> Iterable[Any]:

@@ -11,7 +11,7 @@ from autotune.model import LoaderInfo, Recognised
 from autotune.workload.batch import describe, is_moved, observed_batch
 from autotune.workload.dataset import BatchSource, Counted
 from autotune.workload.default_loss import default_loss, own_loss
-from autotune.workload.opening import open_data, open_loader, size_of
+from autotune.workload.opening import one_thread, open_data, open_loader, size_of
 from autotune.workload.parts import Parts
 from autotune.workload.seen import kind_of
 
@@ -33,10 +33,11 @@ class Workload:
         self._data: BatchSource | None = None
         self.data_set_size: int | None = None
         """Upper bound for the batch; None where there is no data set or it has no length."""
-        if parts.make_batch is None and parts.make_loader is not None:
-            self._data = open_loader(parts.make_loader)
-        elif parts.make_batch is None and parts.make_dataset is not None:
-            self._data = open_data(parts.make_dataset, parts.collate)
+        with one_thread():
+            if parts.make_batch is None and parts.make_loader is not None:
+                self._data = open_loader(parts.make_loader)
+            elif parts.make_batch is None and parts.make_dataset is not None:
+                self._data = open_data(parts.make_dataset, parts.collate)
         if self._data is not None:
             self.data_set_size = self._data.size
             notes += self._data.notes
