@@ -389,9 +389,12 @@ def test_pinned_memory_fails_in_the_words_of_the_device() -> None:
 
 def test_c22_exhausted_shared_memory_names_the_mount_also_on_the_cpu() -> None:
     form = runtime_error("DataLoader worker (pid 7) is killed by signal: Bus error. ")
-    outcome, failure = classify(Evidence(raised=(form,), device="cpu"))
+    outcome, failure = classify(Evidence(raised=(form,), device="cpu", shared_memory_bytes=64 << 20))
     assert (outcome, failure.cause) == (Outcome.HOST_OUT_OF_MEMORY, Cause.SHARED_MEMORY)
     assert "/dev/shm" in failure.hint
+    assert failure.message.splitlines()[-1] == "the shared-memory mount /dev/shm has 64 MiB in all"
+    without = classify(Evidence(raised=(form,), device="cpu"))[1]
+    assert "in all" not in without.message
 
 
 def test_c23_a_killed_loader_worker_is_certain_once_the_kernel_counted_a_kill() -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from autotune.model import Answer, Form, Measurement, Outcome, ProbeResult, Question, Reason, Settings, Stop
-from autotune.search.loading import LoadingFinder
-from tests.fakes import BROKEN_MACHINE, result
+from autotune.model import Answer, Cause, Form, Measurement, Outcome, ProbeResult, Question, Reason, Settings, Stop
+from autotune.search.loading import LoadingFinder, OnceThrough, OwnLoaderFinder
+from tests.fakes import BROKEN_MACHINE, Fault, result
 
 SETTINGS = Settings()
+SHARED = Fault(outcome=Outcome.HOST_OUT_OF_MEMORY, cause=Cause.SHARED_MEMORY)
 TRAINED = replace(
     result(32, Form.LONG, reason=Reason.CERTIFY, step_seconds=0.1), settings=SETTINGS
 )  # 320 samples a second
@@ -102,3 +103,76 @@ def test_what_stands_when_time_is_out_holds_what_was_loaded_by_then() -> None:
     stop = finder().conclude([TRAINED, loaded])
     assert stop is not None and stop.answer is not None and stop.answer.loading is not None
     assert stop.answer.loading.samples_per_second == pytest.approx(160)
+
+
+GIB = 1 << 30
+
+
+def own_finder(workers: int, host_bytes: int | None = None) -> OwnLoaderFinder:
+    found = Found(Stop(reason="found", answer=ANSWER))
+    return OwnLoaderFinder(finder=found, workers=workers, pin_memory=False, host_bytes=host_bytes)
+
+
+def run_own(finder: OwnLoaderFinder, ran: set[int], held: int = 0) -> tuple[Stop, list[int]]:
+    """Loading probes with these numbers of workers run at 400 samples a second; others find shared memory full."""
+    history: list[ProbeResult] = [replace(TRAINED, measurement=replace(TRAINED.measurement, peak_device_bytes=GIB))]
+    asked: list[int] = []
+    while True:
+        reply = finder.ask(history)
+        if isinstance(reply, Stop):
+            return reply, asked
+        workers = reply.settings.loader_workers
+        assert workers is not None and (reply.form, reply.batch_size) == (Form.LOADING, 32)
+        asked.append(workers)
+        seen = result(32, Form.LOADING, None if workers in ran else SHARED, reason=reply.reason)
+        measured = Measurement(step_seconds=(0.08,) * 3 if workers in ran else (), workers_bytes=held * workers)
+        history.append(replace(seen, settings=reply.settings, measurement=measured))
+
+
+@pytest.mark.parametrize(
+    ("ran", "asked", "workers"),
+    [
+        ({5, 2, 1, 0}, [5], 5),
+        ({2, 1, 0}, [5, 2], 2),
+        ({0}, [5, 2, 1, 0], 0),
+        (set(), [5, 2, 1, 0], None),
+    ],
+)
+def test_c22_the_users_own_workers_are_halved_until_they_run(
+    ran: set[int], asked: list[int], workers: int | None
+) -> None:
+    stop, seen = run_own(own_finder(5), ran)
+    assert seen == asked
+    assert stop.answer is not None
+    assert (stop.answer.loading.workers if stop.answer.loading else None) == workers
+    assert (stop.answer.max_batch, stop.answer.limited_by) == (32, "device_memory"), "the device's limit stays"
+
+
+def test_c23_workers_have_to_fit_beside_the_training_where_both_take_the_same_memory() -> None:
+    stop, asked = run_own(own_finder(4, host_bytes=2 * GIB), {4, 2, 1, 0}, held=GIB // 2)
+    assert asked == [4, 2]
+    assert stop.answer is not None and stop.answer.loading is not None
+    assert stop.answer.loading.workers == 2
+    assert run_own(own_finder(4), {4}, held=GIB)[1] == [4], "a device with memory of its own"
+
+
+def test_more_workers_are_not_tried_once_they_leave_no_room_for_the_training() -> None:
+    trained = replace(TRAINED, measurement=replace(TRAINED.measurement, peak_device_bytes=GIB))
+    loaded = [
+        replace(
+            result(32, Form.LOADING, reason=Reason.LOADING),
+            settings=replace(SETTINGS, loader_workers=workers, pin_memory=True),
+            measurement=Measurement(step_seconds=(seconds,) * 3, workers_bytes=workers * GIB),
+        )
+        for workers, seconds in ((0, 0.4), (2, 0.05))
+    ]
+    stop = replace(finder(), host_bytes=2 * GIB).ask([trained, *loaded])
+    assert isinstance(stop, Stop) and stop.answer is not None and stop.answer.loading is not None
+    assert stop.answer.loading.workers == 0
+
+
+def test_a_search_that_was_through_before_its_loader_was_tried_has_its_answer() -> None:
+    through = OnceThrough(finder=Found(Stop(reason="found", answer=ANSWER)))
+    finder = OwnLoaderFinder(finder=through, workers=2, pin_memory=False)
+    stop = finder.conclude([TRAINED])
+    assert stop is not None and stop.answer == ANSWER

@@ -2,13 +2,25 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Cause, Form, Outcome, Phase, Reason, SearchResult
+from autotune.model import (
+    Cause,
+    Form,
+    LoaderInfo,
+    Loading,
+    Outcome,
+    Phase,
+    ProbeResult,
+    Reason,
+    SearchResult,
+    Traits,
+)
 from autotune.report.advice import advice
-from tests.cli.results import PROBES, RESULT, WORKLOAD, failing, fitting, with_answer
+from autotune.units import GIB
+from tests.cli.results import MACHINE, PROBES, RESULT, WORKLOAD, failing, fitting, with_answer
 
 
 def _with_data(samples: int | None, result: SearchResult = RESULT) -> SearchResult:
-    return replace(result, workload=replace(WORKLOAD, data_set_size=samples))
+    return replace(result, workload=replace(WORKLOAD, data_set_size=samples, traits=Traits(batch_norm=True)))
 
 
 def test_an_ordinary_result_needs_no_advice() -> None:
@@ -57,7 +69,9 @@ def test_c16_a_last_batch_of_one_is_warned_of_with_another_certified_size() -> N
     result = _with_data(65, with_answer(fitting(32, Form.LONG), fitting(40, Form.SHORT)))
     result = replace(result, answer=replace(result.answer, recommended_batch=64))
     (text,) = advice(result)
-    assert text.startswith("65 samples in batches of 64 leave a last batch of 1")
+    assert text.startswith(
+        "65 samples in batches of 64 leave a last batch of 1 (65 % 64 == 1), on which BatchNorm fails in training"
+    )
     assert "drop_last=True, or train at batch 27, which is certified too" in text
 
 
@@ -65,6 +79,49 @@ def test_a_last_batch_of_one_offers_no_size_that_was_never_certified() -> None:
     result = replace(_with_data(25), probes=tuple(p for p in PROBES if p.batch_size >= 24))
     (text,) = advice(result)
     assert text.endswith("give the data loader drop_last=True")
+
+
+def test_c16_a_last_batch_of_one_is_fine_where_nothing_says_that_one_sample_is_too_few() -> None:
+    result = _with_data(25)
+    assert advice(replace(result, workload=replace(result.workload, traits=Traits()))) == ()
+    refused = failing(1, Outcome.WORKLOAD_ERROR, Cause.USER_CODE, message="more than 1 value", error_type="ValueError")
+    without = replace(result, workload=replace(result.workload, traits=Traits()), probes=(*PROBES, refused))
+    assert any("on which training fails here" in text for text in advice(without))
+
+
+def test_c16_a_loader_that_drops_its_last_batch_needs_no_advice() -> None:
+    result, loader = _with_data(25), LoaderInfo(workers=0, pin_memory=False, drop_last=True)
+    assert advice(replace(result, workload=replace(result.workload, loader=loader))) == ()
+
+
+def _loaded(workers: int, probe: ProbeResult, **measured: object) -> ProbeResult:
+    settings = replace(probe.settings, loader_workers=workers)
+    measurement = replace(probe.measurement, **measured)  # type: ignore[arg-type]
+    return replace(probe, form=Form.LOADING, reason=Reason.LOADING, settings=settings, measurement=measurement)
+
+
+RAN = Loading(workers=1, pin_memory=False, samples_per_second=400.0, training_samples_per_second=150.0)
+
+
+def test_c22_workers_that_have_no_room_in_shared_memory_are_told_apart_from_the_limit() -> None:
+    text = "worker died\nthe shared-memory mount /dev/shm has 64 MiB in all"
+    failed = failing(24, Outcome.HOST_OUT_OF_MEMORY, Cause.SHARED_MEMORY, message=text, phase=Phase.DATA)
+    result = with_answer(_loaded(4, failed), _loaded(2, failed), _loaded(1, fitting(24)), loading=RAN)
+    (warning,) = advice(result)
+    assert warning.startswith(
+        "at batch 24 the data loader does not run with 4 or 2 workers, but with 1: no room in shared memory: "
+        "the shared-memory mount /dev/shm has 64 MiB in all; "
+    )
+    assert warning.endswith("the limit 27 is that of the device, found without workers")
+
+
+def test_c23_workers_that_take_more_than_the_budget_leaves_beside_the_training_are_named() -> None:
+    on_cpu = replace(MACHINE, device="cpu")
+    probes = (_loaded(2, fitting(24), workers_bytes=8 * GIB), _loaded(1, fitting(24), workers_bytes=GIB))
+    result = with_answer(*probes, loading=RAN)
+    (warning,) = advice(replace(result, machine=on_cpu))
+    assert "with 2 workers, but with 1: more host memory than the budget leaves beside the training" in warning
+    assert advice(result) == (), "a GPU's memory is another"
 
 
 @pytest.mark.parametrize("samples", [None, 24, 26, 48])

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from autotune.model import Mark, PassPeaks, Phase, SearchState, Trace
+from autotune.model import LoaderInfo, Mark, PassPeaks, Phase, SearchState, Trace
 from autotune.report.records import inspection_lines, search_lines, search_table, to_json
 from tests.cli.results import MACHINE, PROBES, RECORD, WORKLOAD
 
@@ -60,6 +60,14 @@ def test_an_inspection_says_what_was_recognised_and_why() -> None:
 def test_varying_lengths_are_told() -> None:
     text = inspection_lines(replace(WORKLOAD, varies=True), MACHINE)
     assert "lengths      vary: the long form trains on shorter batches as well\n" in text
+
+
+def test_the_users_own_loader_is_described() -> None:
+    loader = LoaderInfo(workers=2, pin_memory=False, drop_last=False)
+    text = inspection_lines(replace(WORKLOAD, loader=loader), MACHINE)
+    assert "loader       2 workers, the last batch may be smaller\n" in text
+    text = inspection_lines(replace(WORKLOAD, loader=replace(loader, workers=1, drop_last=True)), MACHINE)
+    assert "loader       1 worker, the last batch is left out unless it is whole\n" in text
 
 
 def test_frozen_parameters_are_told_apart() -> None:

@@ -38,6 +38,14 @@ def test_the_report_reads_as_written_here() -> None:
     assert render(report(RESULT, output="autotune.json")) == GOLDEN
 
 
+def test_c10_the_worst_batch_of_real_data_is_shown() -> None:
+    seen = replace(PROBES[5].measurement, worst_batch="int64[27, 2000]", candidates=3)
+    probes = tuple(replace(p, measurement=seen) if p is PROBES[5] else p for p in PROBES)
+    varying = replace(RESULT, probes=probes, workload=replace(RESULT.workload, varies=True))
+    assert "worst batch  int64[27, 2000], the largest of 3 candidates" in render(report(varying))
+    assert "worst batch" not in render(report(replace(RESULT, probes=probes))), "make_batch is the user's own choice"
+
+
 def test_warnings_come_between_the_evidence_and_the_next_step() -> None:
     blocks = report(replace(RESULT, warnings=("the card is shared",)))
     assert [block.title for block in blocks] == ["", "probes", "mind", "next"]

@@ -92,8 +92,10 @@ def test_an_unguarded_script_with_closures_runs_in_another_process(tmp_path: Pat
 
 def packed(folder: Path, make_model: object, **parts: Any) -> Source:
     order = ("make_batch", "loss", "make_optimizer", "evaluate", "make_dataset", "collate", "shorten")
-    parts.setdefault("make_batch", lambda batch_size: torch.zeros(batch_size, 4))
-    return pack(make_model, *(parts.get(name) for name in order), path=folder / "live.pkl")
+    if "make_loader" not in parts:
+        parts.setdefault("make_batch", lambda batch_size: torch.zeros(batch_size, 4))
+    named = {name: parts.get(name) for name in ("make_loader", "batch_dim")}
+    return pack(make_model, *(parts.get(name) for name in order), **named, path=folder / "live.pkl")
 
 
 def reloaded(source: Source) -> Workload:
@@ -107,6 +109,32 @@ def test_no_tensor_means_no_torch_in_the_file(tmp_path: Path) -> None:
         "pack(lambda: None, lambda n: n, path=Path('live.pkl')); print('torch' in sys.modules)"
     )
     assert run_python(tmp_path, "-c", program) == "False\n"
+
+
+def test_a_function_that_makes_loaders_goes_along_and_counts_in_the_fingerprint(tmp_path: Path) -> None:
+    rows = torch.zeros(9, 4)
+
+    def make_loader(batch_size: int) -> list[torch.Tensor]:
+        return list(torch.split(rows, batch_size))
+
+    def other(batch_size: int) -> list[torch.Tensor]:
+        return list(torch.split(rows, batch_size + 1))
+
+    source = packed(tmp_path, nn.Linear(4, 2), make_loader=make_loader)
+    assert packed(tmp_path, nn.Linear(4, 2), make_loader=other).fingerprint != source.fingerprint
+    source = packed(tmp_path, nn.Linear(4, 2), make_loader=make_loader)
+    assert tuple(reloaded(source).make_batch(4).shape) == (4, 4)  # type: ignore[attr-defined]
+
+
+def test_the_dimension_of_the_samples_goes_along_and_counts_in_the_fingerprint(tmp_path: Path) -> None:
+    def make_batch(batch_size: int) -> torch.Tensor:
+        return torch.zeros(7, batch_size, 4)
+
+    source = packed(tmp_path, nn.Linear(4, 2), make_batch=make_batch, batch_dim=1)
+    assert reloaded(source).make_counted(7)[1] == 7
+    assert packed(tmp_path, nn.Linear(4, 2), make_batch=make_batch).fingerprint != source.fingerprint
+    with pytest.raises(UsageError, match="batch_dim is -1"):
+        packed(tmp_path, nn.Linear(4, 2), batch_dim=-1)
 
 
 def test_a_function_that_shortens_batches_goes_along(tmp_path: Path) -> None:

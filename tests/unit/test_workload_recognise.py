@@ -280,3 +280,42 @@ def test_a_bad_example_says_what_it_should_be(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="example_inputs is int, without a tensor") as raised:
         workload.make_batch(2)
     assert "first dimension" in raised.value.hint
+
+
+LOADER = "def make_loader(batch_size):\n    return list(torch.zeros(9, 4).split(batch_size))\n"
+
+
+def test_make_loader_does_in_place_of_make_batch(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, f"{HEAD}{LOADER}def make_model():\n    return nn.Linear(4, 1)\n")
+    assert found(workload)["model"] == ("make_model()", "model.py has make_model and make_loader")
+    assert found(workload)["batch"] == ("the worst batches of make_loader(batch_size)", "no make_batch")
+    assert found(workload)["loader"] == ("make_loader(batch_size)", "a function of the file")
+    assert found(workload)["lengths"] == ("those in make_loader(batch_size)", "no shorten")
+    assert not workload.sized
+    assert tuple(workload.make_batch(4).shape) == (4, 4)  # type: ignore[attr-defined]
+
+
+def test_make_loader_of_other_arguments_is_left_alone_beside_make_batch(tmp_path: Path) -> None:
+    other = "def make_loader(split, shuffle):\n    return []\n"
+    workload = load_text(tmp_path, f"{HEAD}{BATCH}{other}{net()}")
+    assert found(workload)["loader"] == ("make_loader is not used", "batches come from make_batch")
+    assert workload.loader is None and not workload.has_data_set
+    with pytest.raises(WorkloadError, match=r"make_loader in model.py takes \(split, shuffle\)"):
+        load_text(tmp_path, f"{HEAD}{other}{net()}")
+
+
+def test_the_file_says_which_dimension_counts_samples(tmp_path: Path) -> None:
+    batch = "def make_batch(batch_size):\n    return torch.zeros(7, batch_size, 4), torch.zeros(7)\n"
+    workload = load_text(tmp_path, f"{HEAD}{batch}{net()}batch_dim = 1\n")
+    assert found(workload)["samples"] == ("counted by dimension 1 of each tensor", "batch_dim")
+    assert workload.make_counted(5)[1] == 5
+    assert load_text(tmp_path, f"{HEAD}{batch}{net()}").make_counted(5)[1] == 7, (
+        "labels of time look like those of samples"
+    )
+
+
+@pytest.mark.parametrize("value", ["-1", "True", "'first'", "1.0"])
+def test_what_is_no_dimension_is_named(tmp_path: Path, value: str) -> None:
+    with pytest.raises(WorkloadError, match=r"batch_dim in model.py is .*, not the number of a dimension") as raised:
+        load_text(tmp_path, f"{HEAD}{BATCH}{net()}batch_dim = {value}\n")
+    assert "`batch_dim = 1`" in raised.value.hint
