@@ -125,7 +125,7 @@ def _batch_in_words(workload: Workload, batch_size: int) -> str:
     try:
         return describe_batch(workload.make_batch(batch_size))
     except Exception as error:  # noqa: BLE001 - the first probe meets the same error and reports it with its traceback
-        return f"make_batch({batch_size}) raised {type(error).__name__}"
+        return f"making a batch of {batch_size} raised {type(error).__name__}"
 
 
 def look_at_device(wanted: str) -> Machine:

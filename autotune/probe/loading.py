@@ -37,6 +37,7 @@ def load_batches(order: Order, workload: Workload, recorder: Recorder) -> None:
         began = time.perf_counter()
         for batch in islice(loader, batches):
             if not recorder.executed:
+                recorder.facts["observed_batch"] = order.batch_size if workload.sized else None  # whole ones only
                 recorder.facts["worst_batch"] = describe(batch)
                 recorder.composition["batch_bytes"] = batch_bytes(batch)
             recorder.executed += 1

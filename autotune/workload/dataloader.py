@@ -1,6 +1,7 @@
 """PyTorch's DataLoader: what the user's own consists of, and loaders made of the same parts with other workers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -48,7 +49,10 @@ def indices_of(loader: DataLoader[Any], size: int) -> Sequence[int]:
     """The samples that can be in a batch; all of the data set unless its sampler leaves some out."""
     if isinstance(loader.sampler, _WHOLE):
         return range(size)
-    return list(dict.fromkeys(int(index) for index in loader.sampler))
+    found = list(islice((int(index) for index in loader.sampler), 2 * size + 1))
+    if len(found) > 2 * size:  # it goes round and round, as samplers without epochs do
+        return range(size)
+    return list(dict.fromkeys(found))
 
 
 class RandomBatches:

@@ -241,7 +241,7 @@ class Streamed:
             self._largest = list({number: sample for _, number, sample in ordered}.values())[:MOST_CANDIDATES]
         return seen, ended
 
-    def over(self, data: Any, like: DataLoader[Any]) -> "Streamed":
+    def over(self, data: Any, like: DataLoader[Any] | None) -> "Streamed":
         """The same for the same data made anew, without another look at it."""
         again = copy.copy(self)
         again._data, again._like = data, like

@@ -53,6 +53,8 @@ class PerSize:
         self._at = None  # a probe makes its own: two data sets would take memory that training does not
         if self._looked is not None:
             self._looked = None, self._looked[1]
+        if self._stream is not None:
+            self._stream = self._stream.over(None, None)
 
     def _first(self) -> BatchSource | None:
         for size in _FIRST_SIZES:

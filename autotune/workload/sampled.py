@@ -15,6 +15,9 @@ from autotune.workload.worst import WorstLists
 _EPOCHS = 8
 """Epochs whose batches are looked at: samplers that shuffle compose others in each."""
 
+_MOST_LISTS = 100_000
+"""Batches of an epoch that are looked at; some samplers have no end."""
+
 
 class Sampled:
     """A loader of a data set that can be read by index, with a batch sampler that decides how many samples are in a batch."""
@@ -54,13 +57,13 @@ class Sampled:
                 if callable(getattr(shuffled, "set_epoch", None)):
                     shuffled.set_epoch(epoch)  # type: ignore[union-attr]
             count = 0
-            for indices in sampler:
+            for indices in filter(len, sampler):
                 count += 1
                 self._worst.add(list(indices))
                 if len(indices) == batch_size:
                     self._full.add(list(indices))
                 self.most_samples = max(self.most_samples, len(indices))
-                if clock() > deadline:
+                if clock() > deadline or count == _MOST_LISTS:
                     return epoch > 0
             if epoch == 0:
                 self.batches = count

@@ -5,6 +5,7 @@ most elements in all, the largest targets (boxes, labels), and under a token bud
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 
 from autotune.workload.sizes import Sizes
 
@@ -37,13 +38,13 @@ class LargestSamples:
     def candidates(self, batch_size: int) -> list[list[int]]:
         """Different sets of ``batch_size`` samples (or of all there are), the one to fear most first."""
         orders = self._orders if batch_size >= self._few else [*self._orders[1:], self._orders[0]]
-        return _different([*order, *self._rest][:batch_size] for order in orders)
+        return _different(list(islice(chain(order, self._rest), batch_size)) for order in orders)
 
     def shorter(self, batch_size: int, share: float) -> list[int]:
         """The samples nearest to a share of the largest; larger ones last, since one of them makes all as long as it."""
         wanted = share * self._largest
         nearest = sorted(self._totals, key=lambda i: (self._totals[i] > wanted, abs(self._totals[i] - wanted), i))
-        return [*nearest, *self._rest][:batch_size]
+        return list(islice(chain(nearest, self._rest), batch_size))
 
 
 class WorstLists:

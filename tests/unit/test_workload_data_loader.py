@@ -1,11 +1,19 @@
 """A data loader where a data set is expected: its parts are used, its batch size is not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import cast
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from autotune.model import LoaderInfo
 from autotune.workload.dataset import BatchSource, Counted
@@ -54,6 +62,19 @@ def test_c02_samples_that_its_sampler_leaves_out_are_in_no_batch() -> None:
 def test_samplers_that_reach_every_sample_leave_none_out(sampler: RandomSampler) -> None:
     source = opened(DataLoader(Texts(LENGTHS), batch_size=2, collate_fn=pad, sampler=sampler))
     assert source.size == len(sampler)
+    assert tensor(source.batch(1)).shape == (1, 9)
+
+
+class Endless(Sampler[int]):
+    """Goes on after the last sample with the first."""
+
+    def __iter__(self) -> Iterator[int]:
+        return (number % 7 for number in count())
+
+
+def test_a_sampler_without_end_leaves_no_sample_out() -> None:
+    source = opened(DataLoader(Texts(LENGTHS), batch_size=2, collate_fn=pad, sampler=Endless()))
+    assert source.size == 7
     assert tensor(source.batch(1)).shape == (1, 9)
 
 
