@@ -201,7 +201,7 @@ class Session:
     def _of_training(self, history: Sequence[ProbeResult]) -> Strategy:
         from autotune.search.allocators import BestAllocator
         from autotune.search.batch import BatchFinder
-        from autotune.search.loading import LoadingFinder, OnceThrough
+        from autotune.search.loading import LoadingFinder
 
         device = self._machine.device
         finder = BatchFinder(
@@ -217,7 +217,7 @@ class Session:
         )
         plan, best = self._plan, BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())
         if not plan.space and plan.effective_batch is None:
-            return self._with_own_loader(OnceThrough(finder=best))
+            return self._with_own_loader(best)
         from autotune.knobs import make_space
         from autotune.search.settings import SettingsFinder, spent
 
@@ -246,15 +246,18 @@ class Session:
             host_bytes=self._host_bytes,
         )
 
-    def _with_own_loader(self, finder: "Finder") -> Strategy:
+    def _with_own_loader(self, finder: "BestAllocator | Finder") -> Strategy:
         """The same, and whether the user's own loader runs with its workers, if it has any."""
-        from autotune.search.loading import OwnLoaderFinder
+        from autotune.search.loading import OnceThrough, OwnLoaderFinder
 
         loader = self._workload.loader
         if loader is None or not loader.workers:
             return finder
         return OwnLoaderFinder(
-            finder=finder, workers=loader.workers, pin_memory=loader.pin_memory, host_bytes=self._host_bytes
+            finder=finder if isinstance(finder, Concluding) else OnceThrough(finder=finder),
+            workers=loader.workers,
+            pin_memory=loader.pin_memory,
+            host_bytes=self._host_bytes,
         )
 
     @property

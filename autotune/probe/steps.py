@@ -228,8 +228,7 @@ class Steps:
         if not self._workload.evaluates or not self._evaluation_size:
             return
         with self.recorder.during(Phase.EVALUATE):
-            batch = self._workload.make_batch(self._evaluation_size)
-            self.recorder.facts["evaluated_batch"] = observed_batch(batch, self._evaluation_size)
+            batch, self.recorder.facts["evaluated_batch"] = self._workload.make_counted(self._evaluation_size)
             self.recorder.facts["evaluated_after"] = len(self.recorder.retries)
             self._place(batch)
             del batch  # what stays on the host beside a device's copy
