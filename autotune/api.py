@@ -28,7 +28,7 @@ from autotune.model import (
     Source,
     WorkloadInfo,
 )
-from autotune.planning import PlanOptions, make_plan
+from autotune.planning import PlanOptions, make_plan, with_own_settings
 from autotune.ports import SearchObserver
 from autotune.session import Session
 from autotune.units import format_bytes
@@ -228,6 +228,7 @@ def _search(
 
         store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
+        plan = with_own_settings(plan, workload)
         held = 0
         if trains_here:
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes

@@ -62,6 +62,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         step_imports_bytes=step_imports_bytes,
         varies=workload.varies,
         traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
+        own=workload.own,
         notes=workload.notes,
     )
     return {"workload": asdict(_with_others(info, machine)), "machine": asdict(machine)}

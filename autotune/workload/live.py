@@ -16,6 +16,7 @@ import cloudpickle
 
 from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Source
+from autotune.workload.adapters.kinds import is_whole
 from autotune.workload.blame import find_culprit
 from autotune.workload.places import is_importable
 from autotune.workload.seen import is_module, is_torch_tensor, kind_of
@@ -48,7 +49,8 @@ def pack(
     """Write the workload's parts into ``path``.
 
     Args:
-        make_model: a function without arguments that makes the model, or a live ``nn.Module``.
+        make_model: a function without arguments that makes the model, a live ``nn.Module``, or a live object of another
+            framework that brings its own batches (``adapters.kinds.is_whole``).
         make_batch, loss, make_optimizer, evaluate, make_dataset, collate, shorten: as in a model file; None = not given.
         path: file to write; read by every probe process.
 
@@ -102,10 +104,11 @@ def _write(path: Path, payload: bytes, tensors: list[object]) -> None:
 def _check(parts: dict[str, object]) -> None:
     if "make_model" not in parts:
         raise UsageError("no model was given", hint=f"pass a live nn.Module or {_SIGNATURES['make_model']}")
+    whole = is_whole(parts["make_model"])
     for name, part in parts.items():
-        if not callable(part):
+        if not callable(part) and not (whole and name == "make_model"):
             raise UsageError(f"{name} is {kind_of(part)}, which cannot be called", hint=f"pass {_SIGNATURES[name]}")
-    if "make_batch" not in parts and "make_dataset" not in parts:
+    if "make_batch" not in parts and "make_dataset" not in parts and not whole:
         raise UsageError(
             "neither make_batch nor make_dataset was given",
             hint=f"pass {_SIGNATURES['make_batch']}, or {_SIGNATURES['make_dataset']}",

@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
 from autotune.errors import WorkloadError
+from autotune.model import Settings
 from autotune.workload.seen import kind_of
 
 FORMS: dict[str, tuple[str, int]] = {
@@ -37,6 +38,8 @@ class Parts:
     shorten: Callable[[Any, float], object] | None = None
     batch_is_arguments: bool = False
     """The batch comes from ``example_inputs``: all of it goes to the model, none of it is a target."""
+    own: Settings = field(default_factory=Settings)
+    """Settings that the workload trains with by itself, where it says so; nothing in the parts applies them."""
 
 
 def checked(name: str, part: object, owner: str) -> Callable[..., Any]:

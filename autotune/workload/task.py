@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from autotune.errors import WorkloadError
-from autotune.model import Recognised
+from autotune.model import Recognised, Settings
 from autotune.workload.batch import describe, is_moved, observed_batch
 from autotune.workload.dataset import BatchSource, length, make_loader, open_data
 from autotune.workload.default_loss import default_loss, own_loss
@@ -47,6 +47,11 @@ class Workload:
     def evaluates(self) -> bool:
         """Whether the workload has an evaluation."""
         return self._parts.evaluate is not None
+
+    @property
+    def own(self) -> Settings:
+        """Settings that the workload trains with by itself, where it says so; they are for the caller to apply."""
+        return self._parts.own
 
     @property
     def has_data_set(self) -> bool:
