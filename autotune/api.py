@@ -102,9 +102,10 @@ def find_max_batch(
     again with nothing changed, it answers from the ledger after one confirming probe.
 
     Args:
-        workload: a reference (``"model.py:Task"``), a function that makes the model, or a live ``nn.Module``.
-        make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference or
-            ``make_dataset`` is given.
+        workload: a reference (``"model.py:Task"``), a function that makes the model, a live ``nn.Module``, or a live
+            Hugging Face ``Trainer`` or ``LightningModule``, which have all the rest.
+        make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference, a
+            ``Trainer`` or a ``LightningModule`` with loaders, or ``make_dataset`` is given.
         loss: ``loss(model, batch)`` -> scalar tensor; default: the output's ``.loss``, cross-entropy or MSE.
         make_optimizer: ``make_optimizer(params)``; default AdamW.
         evaluate: ``evaluate(model, batch)``, run in eval mode between training steps. Its limit is found apart, and never

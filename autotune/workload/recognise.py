@@ -124,14 +124,14 @@ class _Finder:
             return self._of_module(modules[0], modules[0].__name__, "the only nn.Module class")
         if len(modules) > 1 and has_batches:
             raise self._outline.ambiguous("nn.Module classes", modules)
-        convention = only_one(self._module, self._target, self._members(self._module), FALLBACKS) if has_batches else None
+        convention = (
+            only_one(self._module, self._target, self._members(self._module), FALLBACKS) if has_batches else None
+        )
         if convention is not None:
             return convention
         raise self._outline.nothing("no workload was recognised")
 
-    def _adapted(
-        self, thing: object, name: str, why: str, remake: Callable[[], object] | None = None
-    ) -> Found | None:
+    def _adapted(self, thing: object, name: str, why: str, remake: Callable[[], object] | None = None) -> Found | None:
         """What a convention of others makes of it; None if it follows none."""
         members = self._members(self._module)
         return adapted(

@@ -49,7 +49,9 @@ def _adapt(subject: Subject) -> Found:
     training = Training(module, remake, data, size_name)
     training.check(type(module).__name__)
     members: dict[str, object] = {
-        key: subject.members[key] for key in ("make_batch", "make_dataset", "collate", "shorten") if key in subject.members
+        key: subject.members[key]
+        for key in ("make_batch", "make_dataset", "collate", "shorten")
+        if key in subject.members
     }
     members |= {"make_model": training.make_model, "make_optimizer": training.make_optimizer, "loss": training.loss}
     told = training.told(type(module).__name__)
@@ -101,9 +103,16 @@ def _batches(
         )
         told["make_dataset"] = Recognised(what="data set", found=f"that of {where}", why="what it trains on")
         return {"make_dataset": lambda: loader.dataset, "collate": training.collated(loader.collate_fn)}
+    if where.endswith("given"):
+        raise WorkloadError(
+            f"{kind_of(loader)} was given, which batches by itself, so that no other size can be made with it",
+            hint="give a DataLoader of a data set with batch_size, or keep the loader in train_dataloader()",
+        )
     others = [each.owner for each in holders if each is not holder]
     told["make_batch"] = Recognised(
-        what="batch", found=f"the first batch of {where}", why=f"{kind_of(loader)} batches by itself; {size_name} is set"
+        what="batch",
+        found=f"the first batch of {where}",
+        why=f"{kind_of(loader)} batches by itself; {size_name} is set",
     )
     return {"make_batch": training.batched(make_batch(holder, others, size_name))}
 
@@ -141,6 +150,4 @@ def _set_up(owner: Any) -> None:
         owner.setup("fit")
 
 
-ADAPTER = Adapter(
-    what="LightningModules", brought=lambda: is_brought(LIGHTNING_MODULE), takes=_takes, adapt=_adapt
-)
+ADAPTER = Adapter(what="LightningModules", brought=lambda: is_brought(LIGHTNING_MODULE), takes=_takes, adapt=_adapt)

@@ -45,7 +45,8 @@ class Training:
         self.evaluates = not is_inherited(module, "validation_step")
         written = [hook for hook in _LEFT_OUT if not is_inherited(module, hook)]
         self.notes: tuple[str, ...] = tuple(
-            f"{type(module).__name__}.{hook} is not called: probes do what Lightning does without it" for hook in written
+            f"{type(module).__name__}.{hook} is not called: probes do what Lightning does without it"
+            for hook in written
         )
 
     def check(self, name: str) -> None:

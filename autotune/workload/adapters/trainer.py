@@ -61,12 +61,12 @@ def _adapt(subject: Subject) -> Found:
             found=f"{_owner(trainer, 'compute_loss')}.compute_loss",
             why="what the Trainer's training_step calls",
         ),
-        "make_optimizer": Recognised(
-            what="optimizer", found=f"{name}.create_optimizer()", why=_optimizer_why(trainer)
-        ),
+        "make_optimizer": Recognised(what="optimizer", found=f"{name}.create_optimizer()", why=_optimizer_why(trainer)),
     }
     if subject.has_batches:
-        members |= {key: part for key, part in subject.members.items() if key in ("make_batch", "make_dataset", "collate")}
+        members |= {
+            key: part for key, part in subject.members.items() if key in ("make_batch", "make_dataset", "collate")
+        }
     elif trainer.train_dataset is not None:
         loader = trainer.get_train_dataloader()
         members["make_dataset"], members["collate"] = _always(loader.dataset), _one_argument(loader.collate_fn)
@@ -75,7 +75,9 @@ def _adapt(subject: Subject) -> Found:
             found=f"the largest samples of {name}.train_dataset",
             why=f"batched by {_called(trainer.data_collator)}",
         )
-        told["make_dataset"] = Recognised(what="data set", found=f"{name}.train_dataset", why="what the Trainer trains on")
+        told["make_dataset"] = Recognised(
+            what="data set", found=f"{name}.train_dataset", why="what the Trainer trains on"
+        )
     else:
         raise WorkloadError(
             f"{name} in {subject.target} has no train_dataset",
@@ -94,9 +96,7 @@ def _adapt(subject: Subject) -> Found:
         words = ", ".join(f"{key} {value}" for key, value in own.changes(Settings()).items())
         told["settings"] = Recognised(what="settings", found=words, why=f"{name}.args")
     model = Recognised(what="model", found=f"{name}.model, {kind_of(trainer.model)}", why=subject.why)
-    return assemble(
-        members, subject.target, model=model, why="a function of the file", told=told, own=own, notes=notes
-    )
+    return assemble(members, subject.target, model=model, why="a function of the file", told=told, own=own, notes=notes)
 
 
 def _refuse(trainer: Any, name: str) -> None:
@@ -130,7 +130,9 @@ def _own_settings(trainer: Any) -> tuple[Settings, tuple[str, ...]]:
     own_switch = bool(_checkpoints(args)) and not _checkpointing_options(args)
     steps = inspect.getattr_static(type(trainer), "training_step")
     if getattr(steps, "__module__", "") not in ("transformers.trainer", ""):
-        notes.append(f"{steps.__qualname__} is not called: probes call compute_loss, as the Trainer's own training_step does")
+        notes.append(
+            f"{steps.__qualname__} is not called: probes call compute_loss, as the Trainer's own training_step does"
+        )
     settings = Settings(
         precision=precision,
         compile=compile_mode,

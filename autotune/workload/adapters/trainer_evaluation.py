@@ -32,9 +32,11 @@ class Evaluation:
         data = trainer.eval_dataset
         if data is None:
             return None
-        loaders = [trainer.get_eval_dataloader(name) for name in data] if isinstance(data, dict) else [
-            trainer.get_eval_dataloader()
-        ]
+        loaders = (
+            [trainer.get_eval_dataloader(name) for name in data]
+            if isinstance(data, dict)
+            else [trainer.get_eval_dataloader()]
+        )
         return cls(training, [_source(loader) for loader in loaders])
 
     @property
@@ -95,7 +97,9 @@ def _source(loader: Any) -> BatchSource:
 def _grown(part: object, times: int) -> object:
     """Tensors of the same form with so many times the rows, really written to."""
     return replace_leaves(
-        part, _is_tensor, lambda t: t.new_full((times * len(t), *t.shape[1:]), 0) if t.dim() else t.new_full((times,), 0)
+        part,
+        _is_tensor,
+        lambda t: t.new_full((times * len(t), *t.shape[1:]), 0) if t.dim() else t.new_full((times,), 0),
     )
 
 
