@@ -109,6 +109,9 @@ class _Finder:
             return assemble(members, self._target, model=found, why="a function of the file")
         tasks = [cls for cls in self._outline.classes() if _is_task(cls)]
         modules = [cls for cls in self._outline.classes() if issubclass(cls, nn.Module) and not _is_task(cls)]
+        convention = None if tasks else only_one(self._module, self._target, self._members(self._module), FRAMEWORKS)
+        if convention is not None:
+            return convention
         if hasattr(self._module, "make_model"):
             raise self._outline.nothing("make_model has neither make_batch nor make_dataset beside it")
         if len(tasks) == 1:
@@ -117,9 +120,6 @@ class _Finder:
             return self._of_task(tasks[0](), tasks[0].__name__, "the only class with make_model and make_batch")
         if len(tasks) > 1:
             raise self._outline.ambiguous("classes with make_model and make_batch", tasks)
-        convention = only_one(self._module, self._target, self._members(self._module), FRAMEWORKS)
-        if convention is not None:
-            return convention
         if len(modules) == 1 and (has_batches or example_name(modules[0]) or accepts(modules[0])):
             return self._of_module(modules[0], modules[0].__name__, "the only nn.Module class")
         if len(modules) > 1 and has_batches:

@@ -72,7 +72,9 @@ def test_an_answer_that_more_time_would_have_improved_says_so() -> None:
         complete[budget_s] = stop.answer.complete
         assert ("Time ran out" in stop.reason) is not stop.answer.complete
         assert any(p.settings.compile is not Compile.OFF for p in history) == (budget_s is None or budget_s > 60)
-    assert complete == {12.0: False, 60.0: False, 240.0: True, 1000.0: True, None: True}, "60 s are too short to compile"
+    assert complete == {12.0: False, 60.0: False, 240.0: True, 1000.0: True, None: True}, (
+        "60 s are too short to compile"
+    )
 
 
 def test_more_time_is_never_worse_spent() -> None:
