@@ -17,6 +17,7 @@ import cloudpickle
 from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Source
 from autotune.workload.adapters.kinds import is_whole
+from autotune.workload.adapters.prepared import reduced
 from autotune.workload.blame import find_culprit
 from autotune.workload.places import is_importable
 from autotune.workload.seen import is_module, is_torch_tensor, kind_of
@@ -199,7 +200,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             self._judge(item.__name__)
         elif isinstance(item, io.IOBase) and not _can_travel(item):
             raise pickle.PicklingError("an open file cannot leave its process")
-        return super().reducer_override(item)
+        changed = reduced(item)
+        return super().reducer_override(item) if changed is NotImplemented else changed
 
     def _judge(self, name: str | None) -> None:
         if not name or name in self._judged:

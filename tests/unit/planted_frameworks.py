@@ -97,6 +97,10 @@ DEFAULTS = dict(
 )
 """
 
+_OPERATIONS = """
+def convert_to_fp32(output): return output.float()
+"""
+
 
 @contextmanager
 def _planted(modules: dict[str, str]) -> Iterator[None]:
@@ -121,5 +125,5 @@ def lightning(package: str = "lightning.pytorch") -> AbstractContextManager[None
 
 
 def trainer() -> AbstractContextManager[None]:
-    """Inside, there is a ``transformers.trainer``."""
-    return _planted({"transformers.trainer": _TRAINER})
+    """Inside, there is a ``transformers.trainer``, and as much of Accelerate."""
+    return _planted({"transformers.trainer": _TRAINER, "accelerate.utils.operations": _OPERATIONS})

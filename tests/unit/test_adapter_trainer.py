@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from autotune.apply import Applied
 from autotune.errors import WorkloadError
 from autotune.model import Checkpointing, Compile, Plan, Precision, Settings, Source
 from autotune.planning import make_plan, with_own_settings
@@ -92,6 +93,30 @@ def test_a_function_of_any_name_is_taken_by_name(tmp_path: Path) -> None:
     assert found(written(tmp_path, text, "fit"))["model"] == "fit().model, a Linear"
 
 
+def test_mixed_precision_is_in_the_models_forward_alone(tmp_path: Path) -> None:
+    text = """
+class Net(nn.Linear):
+    def forward(self, x):
+        output = super().forward(x)
+        seen.append(output.dtype)
+        return output
+class Mine(Trainer):
+    def compute_loss(self, model, inputs, **more):
+        output = model(inputs["x"])
+        seen.append((output @ output.T).dtype)
+        return output.mean()
+seen = []
+trainer = Mine(Net(4, 1), {'bf16': True}, rows)
+"""
+    workload = written(tmp_path, text)
+    model, applied = workload.make_model(), Applied(workload.own, torch.device("cpu"))
+    with applied.autocast():
+        workload.loss(model, workload.make_batch(2))
+    workload.loss(model, workload.make_batch(2))
+    seen = type(model).forward.__globals__["seen"]
+    assert seen == [torch.bfloat16, torch.float32, torch.float32, torch.float32]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -162,9 +187,12 @@ def test_c11_evaluation_keeps_what_the_trainer_keeps(
 ) -> None:
     grown: list[int] = []
     make = trainer_evaluation._grown
-    monkeypatch.setattr(
-        trainer_evaluation, "_grown", lambda part, times: (grown.append(times + 1), make(part, times))[1]
-    )
+
+    def seen(part: object, times: int) -> object:
+        grown.append(times + 1)
+        return make(part, times)
+
+    monkeypatch.setattr(trainer_evaluation, "_grown", seen)
     workload = written(tmp_path, args=args, more=f", eval_dataset=rows[:30]{more}")
     workload.evaluate(workload.make_model(), workload.make_batch(5))  # 30 samples, 5 at a time
     assert found(workload)["evaluate"] == "Trainer.prediction_step"

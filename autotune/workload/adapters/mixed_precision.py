@@ -27,6 +27,7 @@ class _Autocast:
 def keep_autocast_inside(model: nn.Module) -> None:
     """Prepare a model for ``autocast_inside``; its forward keeps its signature."""
     state, plain = _Autocast(), model.forward
+    convert = sys.modules["accelerate.utils.operations"].convert_to_fp32
 
     @functools.wraps(plain)
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -34,7 +35,7 @@ def keep_autocast_inside(model: nn.Module) -> None:
             return plain(*args, **kwargs)
         with torch.autocast(state.device_type, dtype=state.dtype):
             output = plain(*args, **kwargs)
-        return sys.modules["accelerate.utils.operations"].convert_to_fp32(output)
+        return convert(output)
 
     model.forward = forward
     model.__dict__[_STATE] = state

@@ -9,6 +9,7 @@ from torch import nn
 
 from autotune.workload.adapters.kinds import TRAINER
 from autotune.workload.adapters.mixed_precision import autocast_inside, keep_autocast_inside
+from autotune.workload.adapters.prepared import unwrapped
 from autotune.workload.parts import accepts
 
 
@@ -23,9 +24,10 @@ class Training:
         """
         self.trainer = trainer
         self._remake = remake
-        self._given = trainer.optimizer
+        self._given = unwrapped(trainer.optimizer)
         """The optimizer the user made, which holds the parameters of the one model."""
-        self._stateless = self._given is not None and not self._given.state
+        self._lazy = self._given is not None and (self._given is not trainer.optimizer or not self._given.state)
+        """Whether its state is made in its first step (Adagrad's is made with it)."""
         self._handed_out = False
         self._prepared: list[nn.Module] = []
         trainer.model.to("cpu")
@@ -39,7 +41,7 @@ class Training:
             trainer.model = trainer.call_model_init()
         elif self._handed_out and self._remake is not None:
             made: Any = self._remake()
-            trainer.model, self._given = made.model, made.optimizer
+            trainer.model, self._given = made.model, unwrapped(made.optimizer)
         self._handed_out = True
         model: nn.Module = trainer.model
         trainer.model_wrapped = model
@@ -71,7 +73,7 @@ class Training:
         """As ``create_optimizer`` makes it for the model made last; one that the user made begins anew."""
         trainer = self.trainer
         trainer.optimizer = self._given
-        if self._given is not None and self._stateless:
+        if self._lazy:
             self._given.state.clear()
         optimizer: torch.optim.Optimizer = trainer.create_optimizer()
         return optimizer

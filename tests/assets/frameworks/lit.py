@@ -33,7 +33,9 @@ class Lit(L.LightningModule):
 
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 0.2, total_steps=self.trainer.estimated_stepping_batches
+        )
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
     def _loader(self):
