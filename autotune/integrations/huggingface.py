@@ -19,6 +19,7 @@ from autotune.report.document import settings_of
 from autotune.report.fields import Document
 from autotune.tuned.training import read_file
 from autotune.tuned.validity import Difference, differences, model_differences, set_allocator, tell
+from autotune.workload.source import INSIDE_VARIABLE
 
 __all__ = ["AutotuneCallback"]
 
@@ -27,7 +28,12 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
     """Checks ``autotune.json`` as a training begins, and guards its memory while it runs."""
 
     def __init__(
-        self, path: str | os.PathLike[str] = "autotune.json", *, strict: bool = False, guard: bool = True
+        self,
+        path: str | os.PathLike[str] = "autotune.json",
+        *,
+        strict: bool = False,
+        guard: bool = True,
+        missing_ok: bool = False,
     ) -> None:
         """
         Args:
@@ -35,6 +41,8 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
             strict: raise ``StaleConfigError`` where model, machine, versions or the Trainer's arguments differ from what
                 the file was made for; else warn (``StaleConfig``).
             guard: warn (``MemoryWarning``) when the allocator of the device holds more than was certified, or retries.
+            missing_ok: where there is no such file, do nothing. Nothing is read, either, while autotune itself makes the
+                Trainer in order to search it.
 
         Raises:
             UsageError: there is no such file, or it is not a recommendation.
@@ -43,10 +51,9 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
         self.path = path
         self._strict = strict
         self._guards = guard
-        document = read_file(Path(path), missing_ok=False)
-        assert document is not None
-        self.document: Document = document
-        """The file's content."""
+        inside = bool(os.environ.get(INSIDE_VARIABLE))
+        self.document = None if inside else read_file(Path(path), missing_ok=missing_ok)
+        """The file's content; None = there is none."""
         self.guard: MemoryGuard | None = None
         """While a training runs on a device whose allocator counts."""
 
@@ -56,8 +63,10 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
         Raises:
             StaleConfigError: with ``strict``.
         """
-        device = torch.device(args.device)
         content, model = self.document, kwargs.get("model")
+        if content is None:
+            return
+        device = torch.device(args.device)
         found = [*set_allocator(content, device), *differences(content, device, self.path)]
         if model is not None:
             found += model_differences(content, model, self.path)

@@ -11,6 +11,7 @@ from autotune import find_max_batch
 from autotune.errors import MemoryWarning, StaleConfig, StaleConfigError, UsageError
 from autotune.integrations.guard import MemoryGuard
 from autotune.model import Checkpointing, Precision, Settings
+from autotune.workload.source import INSIDE_VARIABLE
 from tests.integration.conftest import Library
 from tests.process.support import ROOT
 from tests.unit.test_tuned import content_for
@@ -123,6 +124,17 @@ def test_another_model_is_told(library: Library, trainer: Any, tmp_path: Path) -
 def test_a_missing_file_is_an_error_at_once(library: Library, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no"):
         callback_for(library, str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_missing_file_may_be_allowed_and_is_not_looked_for_within_a_search(
+    library: Library, trainer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    if inside:
+        monkeypatch.setenv(INSIDE_VARIABLE, "1")
+    callback = callback_for(library, str(tmp_path / "none.json"), missing_ok=not inside, strict=True)
+    begin(trainer(), callback)
+    assert callback.document is None and callback.guard is None
 
 
 def test_the_guard_looks_after_each_optimizer_step(library: Library, trainer: Any, tmp_path: Path) -> None:
