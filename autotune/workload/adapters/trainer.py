@@ -8,7 +8,7 @@ out: it works in place.
 import inspect
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 from autotune.errors import WorkloadError
 from autotune.model import Checkpointing, Compile, Precision, Recognised, Settings
@@ -42,19 +42,9 @@ def _returns_trainer(function: FunctionType) -> bool:
 
 
 def _adapt(subject: Subject) -> Found:
-    remake = cast("Callable[[], object] | None", subject.thing if isinstance(subject.thing, FunctionType) else None)
-    remake = remake or subject.remake
-    made = subject.thing if not isinstance(subject.thing, FunctionType) else subject.thing()
-    name = f"{subject.name}()" if isinstance(subject.thing, FunctionType) else subject.name
-    if not is_a(made, TRAINER):
-        raise WorkloadError(
-            f"{name} in {subject.target} returned {kind_of(made)}, not a Trainer", hint="end it with `return trainer`"
-        )
-    trainer: Any = made
+    trainer, remake, name = _made(subject)
     _refuse(trainer, name)
     training = Training(trainer, remake)
-    members: dict[str, object] = {"make_model": training.make_model, "make_optimizer": training.make_optimizer}
-    members["loss"] = training.loss
     told = {
         "loss": Recognised(
             what="train step",
@@ -63,28 +53,12 @@ def _adapt(subject: Subject) -> Found:
         ),
         "make_optimizer": Recognised(what="optimizer", found=f"{name}.create_optimizer()", why=_optimizer_why(trainer)),
     }
-    if subject.has_batches:
-        members |= {
-            key: part for key, part in subject.members.items() if key in ("make_batch", "make_dataset", "collate")
-        }
-    elif trainer.train_dataset is not None:
-        loader = trainer.get_train_dataloader()
-        members["make_dataset"], members["collate"] = _always(loader.dataset), _one_argument(loader.collate_fn)
-        told["make_batch"] = Recognised(
-            what="batch",
-            found=f"the largest samples of {name}.train_dataset",
-            why=f"batched by {_called(trainer.data_collator)}",
-        )
-        told["make_dataset"] = Recognised(
-            what="data set", found=f"{name}.train_dataset", why="what the Trainer trains on"
-        )
-    else:
-        raise WorkloadError(
-            f"{name} in {subject.target} has no train_dataset",
-            hint="give it one: Trainer(..., train_dataset=...), or write make_batch(batch_size) beside it",
-        )
-    if "shorten" in subject.members:
-        members["shorten"] = subject.members["shorten"]
+    members: dict[str, object] = {
+        "make_model": training.make_model,
+        "make_optimizer": training.make_optimizer,
+        "loss": training.loss,
+        **_batches(subject, trainer, name, told),
+    }
     evaluation = Evaluation.of(training)
     if evaluation is not None:
         members["evaluate"] = evaluation.run
@@ -97,6 +71,41 @@ def _adapt(subject: Subject) -> Found:
         told["settings"] = Recognised(what="settings", found=words, why=f"{name}.args")
     model = Recognised(what="model", found=f"{name}.model, {kind_of(trainer.model)}", why=subject.why)
     return assemble(members, subject.target, model=model, why="a function of the file", told=told, own=own, notes=notes)
+
+
+def _made(subject: Subject) -> tuple[Any, Callable[[], object] | None, str]:
+    """The Trainer, what makes another one, and what to call it."""
+    thing = subject.thing
+    if not isinstance(thing, FunctionType):
+        return thing, subject.remake, subject.name
+    trainer = thing()
+    if not is_a(trainer, TRAINER):
+        raise WorkloadError(
+            f"{subject.name}() in {subject.target} returned {kind_of(trainer)}, not a Trainer",
+            hint="end it with `return trainer`",
+        )
+    return trainer, thing, f"{subject.name}()"
+
+
+def _batches(subject: Subject, trainer: Any, name: str, told: dict[str, Recognised]) -> dict[str, object]:
+    """The parts that make batches: the file's own where it has some, else the Trainer's data set and collator."""
+    members = {key: part for key, part in subject.members.items() if key == "shorten"}
+    if subject.has_batches:
+        names = ("make_batch", "make_dataset", "collate")
+        return members | {key: part for key, part in subject.members.items() if key in names}
+    if trainer.train_dataset is None:
+        raise WorkloadError(
+            f"{name} in {subject.target} has no train_dataset",
+            hint="give it one: Trainer(..., train_dataset=...), or write make_batch(batch_size) beside it",
+        )
+    told["make_batch"] = Recognised(
+        what="batch",
+        found=f"the largest samples of {name}.train_dataset",
+        why=f"batched by {_called(trainer.data_collator)}",
+    )
+    told["make_dataset"] = Recognised(what="data set", found=f"{name}.train_dataset", why="what the Trainer trains on")
+    loader = trainer.get_train_dataloader()
+    return members | {"make_dataset": _always(loader.dataset), "collate": _one_argument(loader.collate_fn)}
 
 
 def _refuse(trainer: Any, name: str) -> None:
