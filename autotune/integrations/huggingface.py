@@ -87,12 +87,18 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
 
 
 def argument_differences(content: Document, args: Any) -> list[Difference]:
-    """Where ``TrainingArguments`` train in another way than the file says."""
-    return [
+    """Where ``TrainingArguments`` train in another way than the file says, or evaluate more than is safe at a time."""
+    found = [
         Difference(text=f"{name}: {wanted} in the file, {here} here", cure=f"set {name}={wanted!r}")
         for name, wanted, here in _compared(content, args)
         if wanted != here
     ]
+    largest = content.evaluation.max_batch if content.evaluation is not None else None
+    name, here = "per_device_eval_batch_size", args.per_device_eval_batch_size
+    if largest is not None and here > largest:
+        text = f"{name}: at most {largest} by the file, {here} here"
+        found.append(Difference(text=text, cure=f"set {name}={largest} or less"))
+    return found
 
 
 def _compared(content: Document, args: Any) -> Iterator[tuple[str, object, object]]:

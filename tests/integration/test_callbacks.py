@@ -113,6 +113,16 @@ def test_what_the_file_asks_for_and_the_arguments_leave_out_is_told(
     assert "_checkpointing: True in the file, False here" in text
 
 
+def test_an_evaluation_batch_above_its_limit_is_told(library: Library, trainer: Any, tmp_path: Path) -> None:
+    made = trainer(per_device_eval_batch_size=16)
+    path = written(tmp_path / "a.json", made, Settings(accumulate=2))
+    content = json.loads(Path(path).read_text())
+    content["evaluation"] = {"max_batch": 12, "refuted_at": 13, "limited_by": "host_memory", "failure": None}
+    Path(path).write_text(json.dumps(content))
+    with pytest.raises(StaleConfigError, match="per_device_eval_batch_size: at most 12 by the file, 16 here"):
+        begin(made, callback_for(library, path, strict=True))
+
+
 def test_another_model_is_told(library: Library, trainer: Any, tmp_path: Path) -> None:
     made = trainer()
     path = tmp_path / "a.json"
