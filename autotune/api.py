@@ -28,7 +28,7 @@ from autotune.model import (
     Source,
     WorkloadInfo,
 )
-from autotune.planning import PlanOptions, make_plan
+from autotune.planning import PlanOptions, make_plan, with_own_settings
 from autotune.ports import SearchObserver
 from autotune.session import Session
 from autotune.units import format_bytes
@@ -104,9 +104,10 @@ def find_max_batch(
     again with nothing changed, it answers from the ledger after one confirming probe.
 
     Args:
-        workload: a reference (``"model.py:Task"``), a function that makes the model, or a live ``nn.Module``.
-        make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference or
-            ``make_loader`` or ``make_dataset`` is given.
+        workload: a reference (``"model.py:Task"``), a function that makes the model, a live ``nn.Module``, or a live
+            Hugging Face ``Trainer`` or ``LightningModule``, which have all the rest.
+        make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference, a
+            ``Trainer`` or a ``LightningModule`` with loaders, or ``make_loader`` or ``make_dataset`` is given.
         loss: ``loss(model, batch)`` -> scalar tensor; default: the output's ``.loss``, cross-entropy or MSE.
         make_optimizer: ``make_optimizer(params)``; default AdamW.
         evaluate: ``evaluate(model, batch)``, run in eval mode between training steps. Its limit is found apart, and never
@@ -235,6 +236,7 @@ def _search(
 
         store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
+        plan = with_own_settings(plan, workload)
         held = 0
         if trains_here:
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes

@@ -11,6 +11,7 @@ AutotuneError                      exit 1
 └── Interrupted                    exit 130/143  Ctrl-C or SIGTERM; what was measured is kept
 
 StaleConfig, a warning: the same as StaleConfigError where that was not asked to be an error.
+MemoryWarning, a warning: a training holds more memory than was certified for it.
 """
 
 
@@ -71,6 +72,11 @@ class StaleConfigError(EnvironmentTrouble):
 class StaleConfig(UserWarning):
     """Given by ``load`` and ``Tuned.prepare``: machine, PyTorch, allocator, model or number of devices are not those
     that the file was made for, so that its figures need not hold."""
+
+
+class MemoryWarning(UserWarning):
+    """Given by the guards of ``autotune.integrations``: a training holds more device memory than was certified for it, or
+    its allocator has begun to retry."""
 
 
 class TimeRanOut(AutotuneError):

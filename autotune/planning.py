@@ -2,11 +2,12 @@
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
 from autotune.knobs import choices
-from autotune.model import Objective, Plan, Precision, Settings, Source
+from autotune.model import Objective, Plan, Precision, Settings, Source, WorkloadInfo
 from autotune.units import parse_bytes
 
 ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
@@ -125,6 +126,18 @@ def make_plan(
         seed=seed,
         recommend=recommend,
     )
+
+
+def with_own_settings(plan: Plan, workload: WorkloadInfo) -> Plan:
+    """The plan with what the workload trains with by itself, wherever nothing else was asked for.
+
+    ``accumulate`` stays out of it where the samples of a step are given: it follows from them.
+    """
+    asked = plan.settings.changes(Settings())
+    changes = {name: value for name, value in workload.own.changes(Settings()).items() if name not in asked}
+    if plan.effective_batch is not None:
+        changes.pop("accumulate", None)
+    return replace(plan, settings=replace(plan.settings, **changes))
 
 
 def _one_of(name: str, value: object, values: Sequence[str]) -> None:

@@ -13,7 +13,12 @@ from autotune.model import Objective, Precision
 
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="What to train: FILE.py[:NAME] or package.module[:NAME].", show_default=False),
+    typer.Argument(
+        metavar="MODEL",
+        help="What to train: FILE.py[:NAME] or package.module[:NAME], with a model file's functions, an nn.Module, a "
+        "Hugging Face Trainer or a LightningModule.",
+        show_default=False,
+    ),
 ]
 ScriptArgs = Annotated[
     list[str] | None,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from autotune.model.settings import Settings
 from autotune.model.traits import Traits
 
 
@@ -10,7 +11,8 @@ class Recognised:
     """One thing found (or not) in the workload, for ``autotune inspect``."""
 
     what: str
-    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``, ``lengths``, ``loader``, ``samples``."""
+    """``model``, ``batch``, ``loss``, ``optimizer``, ``evaluate``, ``data set``, ``lengths``, ``loader``, ``samples``; of
+    other frameworks also ``train step`` (in place of the loss) and ``settings``."""
     found: str
     why: str
 
@@ -58,6 +60,8 @@ class WorkloadInfo:
     device_used_bytes: int | None = None
     """What the device said was in use when this was found out, the context of that process included; None on the CPU, and
     where NVML tells what others hold."""
+    own: Settings = field(default_factory=Settings)
+    """Settings that it trains with by itself, where it says so (a Trainer's arguments); left out by older ledgers."""
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
 

@@ -64,6 +64,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         loader=workload.loader,
         sized=workload.sized,
         traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
+        own=workload.own,
         notes=workload.notes,
     )
     return {"workload": asdict(_with_others(info, machine)), "machine": asdict(machine)}

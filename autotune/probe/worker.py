@@ -26,6 +26,7 @@ from autotune.probe.meter import make_meter
 from autotune.probe.order import Op, Order
 from autotune.probe.recorder import Recorder
 from autotune.probe.wire import Channel
+from autotune.workload.adapters.held_back import hold_back_trainers
 from autotune.workload.load import load as load_workload
 from autotune.workload.task import Workload
 from autotune.workload.trace import user_traceback
@@ -47,6 +48,7 @@ def load(order: Order, channel: Channel) -> Workload:
     """Load the user's file; a failure is answered and ends the process."""
     channel.send("mark", phase=Phase.LOAD, step=None)
     set_seed(order.seed)  # a file may make its data while it is imported
+    hold_back_trainers()
     try:
         return load_workload(order.source)
     except AutotuneError as error:

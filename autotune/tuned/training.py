@@ -57,7 +57,7 @@ def load(
     """
     if os.environ.get(INSIDE_VARIABLE):
         return Tuned(None, path, torch.device("cpu" if device is None else device), strict=strict)
-    content = _read(Path(path), missing_ok=missing_ok)
+    content = read_file(Path(path), missing_ok=missing_ok)
     if content is None:
         return Tuned(None, path, _device(device, "cuda"), strict=strict)
     chosen = _device(device, content.machine.device)
@@ -198,8 +198,13 @@ class Tuned:
         return found
 
 
-def _read(path: Path, *, missing_ok: bool) -> Document | None:
-    """The file's content, checked. A traceback shows an error's message alone, so that the rest is noted on it."""
+def read_file(path: Path, *, missing_ok: bool) -> Document | None:
+    """The file's content, checked; None where it is missing and may be. An error's rest is noted on it, since a traceback
+    shows its message alone.
+
+    Raises:
+        UsageError, EnvironmentTrouble: see ``load``.
+    """
     try:
         return _checked(path, missing_ok=missing_ok)
     except AutotuneError as error:

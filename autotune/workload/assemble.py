@@ -1,11 +1,11 @@
 """Parts that were found -> a workload's functions, with a line on each for ``autotune inspect``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
-from autotune.model import Recognised
+from autotune.model import Recognised, Settings
 from autotune.workload.parts import BATCH_DIM, FORMS, Parts, checked, checked_dim
 
 
@@ -15,6 +15,8 @@ class Found:
 
     parts: Parts
     recognised: tuple[Recognised, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know."""
 
 
 def from_parts(members: dict[str, object], origin: str) -> Found:
@@ -32,14 +34,35 @@ def from_parts(members: dict[str, object], origin: str) -> Found:
 
 
 def assemble(
-    members: dict[str, object], origin: str, *, model: Recognised, why: str, batch: Recognised | None = None
+    members: dict[str, object],
+    origin: str,
+    *,
+    model: Recognised,
+    why: str,
+    batch: Recognised | None = None,
+    told: Mapping[str, Recognised] | None = None,
+    own: Settings | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Found:
-    """Check the parts and say for each what it is, defaults included."""
+    """Check the parts and say for each what it is, defaults included.
+
+    Args:
+        members: the parts, by name.
+        origin: where they are from.
+        model: what the model is.
+        why: of the other parts.
+        batch: where batches come from, if they are the model's own arguments; None = what ``members`` say.
+        told: what is to be said of a part in place of its signature; by its name.
+        own: the settings it is trained with by itself, where it says so.
+        notes: what the user should know.
+    """
+    told = told or {}
     unused = "make_batch" in members and "make_loader" in members  # and may be called otherwise than a workload's is
     members = {name: part for name, part in members.items() if name != "make_loader" or not unused}
     functions = {name: checked(name, part, origin) for name, part in members.items() if name != BATCH_DIM}
     dim = checked_dim(members.get(BATCH_DIM), origin)
-    parts = Parts(**functions, batch_is_arguments=batch is not None, batch_dim=dim)
+    parts = Parts(**functions, batch_is_arguments=batch is not None, batch_dim=dim, own=own or Settings())
+    batch = batch or told.get("make_batch")
     if batch is None and parts.make_batch is not None:
         batch = Recognised(what="batch", found=signature("make_batch", members["make_batch"]), why=why)
     elif batch is None and parts.make_loader is not None:
@@ -54,17 +77,20 @@ def assemble(
         ("make_dataset", "data set", "none"),
         ("shorten", "lengths", _default_lengths(parts)),
     ):
-        if name in members:
+        if name in told:
+            lines.append(told[name])
+        elif name in members:
             lines.append(Recognised(what=what, found=signature(name, members[name]), why=why))
         else:
             lines.append(Recognised(what=what, found=default, why=f"no {name}"))
+    lines += [line for name, line in told.items() if name not in FORMS]
     if parts.make_loader is not None:
         lines.append(Recognised(what="loader", found=signature("make_loader", members["make_loader"]), why=why))
     if unused:
         lines.append(Recognised(what="loader", found="make_loader is not used", why="batches come from make_batch"))
     if dim is not None:
         lines.append(Recognised(what="samples", found=f"counted by dimension {dim} of each tensor", why=BATCH_DIM))
-    return Found(parts=parts, recognised=tuple(lines))
+    return Found(parts=parts, recognised=tuple(lines), notes=notes)
 
 
 def _default_lengths(parts: Parts) -> str:

@@ -16,6 +16,8 @@ import cloudpickle
 
 from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Source
+from autotune.workload.adapters.kinds import is_whole
+from autotune.workload.adapters.prepared import reduced
 from autotune.workload.blame import find_culprit
 from autotune.workload.places import is_importable
 from autotune.workload.seen import is_module, is_torch_tensor, kind_of
@@ -53,7 +55,8 @@ def pack(
     """Write the workload's parts into ``path``.
 
     Args:
-        make_model: a function without arguments that makes the model, or a live ``nn.Module``.
+        make_model: a function without arguments that makes the model, a live ``nn.Module``, or a live object of another
+            framework that brings its own batches (``adapters.kinds.is_whole``).
         make_batch, loss, make_optimizer, evaluate, make_dataset, collate, shorten, make_loader, batch_dim: as in a model
             file; None = not given.
         path: file to write; read by every probe process.
@@ -110,13 +113,14 @@ def _write(path: Path, payload: bytes, tensors: list[object]) -> None:
 def _check(parts: dict[str, object]) -> None:
     if "make_model" not in parts:
         raise UsageError("no model was given", hint=f"pass a live nn.Module or {_SIGNATURES['make_model']}")
+    whole = is_whole(parts["make_model"])
     for name, part in parts.items():
         if name == BATCH_DIM:
             if isinstance(part, bool) or not isinstance(part, int) or part < 0:
                 raise UsageError(f"batch_dim is {part!r}", hint="give the number of a dimension; 0 is the first")
-        elif not callable(part):
+        elif not callable(part) and not (whole and name == "make_model"):
             raise UsageError(f"{name} is {kind_of(part)}, which cannot be called", hint=f"pass {_SIGNATURES[name]}")
-    if not {"make_batch", "make_loader", "make_dataset"} & parts.keys():
+    if not {"make_batch", "make_loader", "make_dataset"} & parts.keys() and not whole:
         raise UsageError(
             "neither make_batch nor make_dataset was given",
             hint=f"pass {_SIGNATURES['make_batch']}, or {_SIGNATURES['make_dataset']}",
@@ -207,7 +211,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             self._judge(item.__name__)
         elif isinstance(item, io.IOBase) and not _can_travel(item):
             raise pickle.PicklingError("an open file cannot leave its process")
-        return super().reducer_override(item)
+        changed = reduced(item)
+        return super().reducer_override(item) if changed is NotImplemented else changed
 
     def _judge(self, name: str | None) -> None:
         if not name or name in self._judged:

@@ -18,11 +18,14 @@ from zipfile import is_zipfile
 import torch
 
 from autotune.model import Source
+from autotune.workload.adapters.table import live
 from autotune.workload.assemble import Found, from_parts
 from autotune.workload.door import door
 from autotune.workload.recognise import recognise
 from autotune.workload.source import Place, locate
 from autotune.workload.task import Workload
+
+_ORIGIN = "passed by the caller"
 
 
 def load(source: Source) -> Workload:
@@ -44,7 +47,7 @@ def load(source: Source) -> Workload:
         with door(what):
             found = recognise(module, place.target, place.name)
     with door(what, "reading its data set"):
-        return Workload(source.ref, found.parts, found.recognised)
+        return Workload(source.ref, found.parts, found.recognised, found.notes)
 
 
 def _run_file(place: Place, source: Source) -> types.ModuleType:
@@ -99,7 +102,8 @@ def _live(source: Source) -> Found:
             else:
                 file.seek(0)
                 payload, tensors = file.read(), []
-        return from_parts(_Unpickler(payload, tensors).load(), "passed by the caller")
+        members = _Unpickler(payload, tensors).load()
+        return live(members, _ORIGIN) or from_parts(members, _ORIGIN)
 
 
 class _Unpickler(pickle.Unpickler):

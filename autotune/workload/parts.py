@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
 from autotune.errors import WorkloadError
+from autotune.model import Settings
 from autotune.workload.seen import kind_of
 
 FORMS: dict[str, tuple[str, int]] = {
@@ -45,6 +46,8 @@ class Parts:
     """The batch comes from ``example_inputs``: all of it goes to the model, none of it is a target."""
     batch_dim: int | None = None
     """Dimension of a batch's tensors that counts its samples; None = to be told from their shapes."""
+    own: Settings = field(default_factory=Settings)
+    """Settings that the workload trains with by itself, where it says so; nothing in the parts applies them."""
 
 
 def checked(name: str, part: object, owner: str) -> Callable[..., Any]:

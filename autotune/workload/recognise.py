@@ -1,9 +1,11 @@
 """Finding the workload in a loaded module; the first match wins, and every finding says why.
 
-with NAME       an object with make_model and make_batch (or make_dataset); an nn.Module class or object; a class or
-                a function without arguments that makes one of these
+with NAME       what a convention of others takes (``adapters``: a Hugging Face Trainer, a LightningModule …); an object
+                with make_model and make_batch (or make_dataset); an nn.Module class or object; a class or a function
+                without arguments that makes one of these
 without NAME    ``autotune_task`` in the same way; functions make_model and make_batch (or make_dataset); the only
-                class that has these methods; the only nn.Module class, with make_batch or example_inputs
+                class that has these methods; the only thing that a convention of others takes; the only nn.Module
+                class, with make_batch or example_inputs
 make_loader does in place of make_batch as well.
 """
 
@@ -17,6 +19,8 @@ from torch import nn
 
 from autotune.errors import WorkloadError
 from autotune.model import Recognised
+from autotune.workload.adapters.adapter import Subject
+from autotune.workload.adapters.table import FALLBACKS, FRAMEWORKS, adapted, is_brought, only_one
 from autotune.workload.assemble import Found, always, assemble, signature
 from autotune.workload.examples import batch_maker, example_name
 from autotune.workload.outline import Outline
@@ -62,6 +66,9 @@ class _Finder:
             if not hasattr(thing, part):
                 raise self._outline.no_such_name(name)
             thing = getattr(thing, part)
+        convention = self._adapted(thing, name, why)
+        if convention is not None:
+            return convention
         if isinstance(thing, nn.Module) or (isinstance(thing, type) and issubclass(thing, nn.Module)):
             return self._of_module(thing, name, why)
         if _is_task(thing) and not isinstance(thing, type):
@@ -75,10 +82,13 @@ class _Finder:
                 f"{name} in {self._target} cannot be called without arguments: it takes {inspect.signature(thing)}",
                 hint="give the arguments default values, or write a function without arguments that calls it",
             )
-        if isinstance(thing, FunctionType) and self._has_batches() and _makes_model(thing):
+        if isinstance(thing, FunctionType) and self._has_batches() and _makes_model(thing) and not is_brought():
             # not called here: building a model while loading costs every probe time and memory
             return self._beside(thing, Recognised(what="model", found=f"{name}()", why=why))
         made = thing()
+        convention = self._adapted(made, f"{name}()", why, thing)
+        if convention is not None:
+            return convention
         if isinstance(made, nn.Module):
             found = f"{name}(), which returns {kind_of(made)}"
             return self._with_batches(thing, made, Recognised(what="model", found=found, why=why))
@@ -100,6 +110,9 @@ class _Finder:
             return assemble(members, self._target, model=found, why="a function of the file")
         tasks = [cls for cls in self._outline.classes() if _is_task(cls)]
         modules = [cls for cls in self._outline.classes() if issubclass(cls, nn.Module) and not _is_task(cls)]
+        convention = None if tasks else only_one(self._module, self._target, self._members(self._module), FRAMEWORKS)
+        if convention is not None:
+            return convention
         if hasattr(self._module, "make_model"):
             raise self._outline.nothing("make_model has neither make_batch nor make_dataset beside it")
         if len(tasks) == 1:
@@ -112,7 +125,27 @@ class _Finder:
             return self._of_module(modules[0], modules[0].__name__, "the only nn.Module class")
         if len(modules) > 1 and has_batches:
             raise self._outline.ambiguous("nn.Module classes", modules)
+        convention = (
+            only_one(self._module, self._target, self._members(self._module), FALLBACKS) if has_batches else None
+        )
+        if convention is not None:
+            return convention
         raise self._outline.nothing("no workload was recognised")
+
+    def _adapted(self, thing: object, name: str, why: str, remake: Callable[[], object] | None = None) -> Found | None:
+        """What a convention of others makes of it; None if it follows none."""
+        members = self._members(self._module)
+        return adapted(
+            Subject(
+                thing=thing,
+                name=name,
+                why=why,
+                target=self._target,
+                module=self._module,
+                members=members,
+                remake=remake,
+            )
+        )
 
     def _of_module(self, thing: nn.Module | type[nn.Module], name: str, why: str) -> Found:
         if isinstance(thing, nn.Module):

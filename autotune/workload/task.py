@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from autotune.errors import WorkloadError
-from autotune.model import LoaderInfo, Recognised
+from autotune.model import LoaderInfo, Recognised, Settings
 from autotune.workload.batch import describe, is_moved, observed_batch
 from autotune.workload.dataset import BatchSource, Counted
 from autotune.workload.default_loss import default_loss, own_loss
@@ -51,6 +51,11 @@ class Workload:
     def evaluates(self) -> bool:
         """Whether the workload has an evaluation."""
         return self._parts.evaluate is not None
+
+    @property
+    def own(self) -> Settings:
+        """Settings that the workload trains with by itself, where it says so; they are for the caller to apply."""
+        return self._parts.own
 
     @property
     def has_data_set(self) -> bool:

@@ -165,6 +165,7 @@ SEARCH = SearchRecord(
         process_bytes=8192,
         step_imports_bytes=2048,
         varies=True,
+        own=SETTINGS,
         device_used_bytes=3 << 30,
         loader=LoaderInfo(workers=2, pin_memory=True, drop_last=True),
         sized=False,
