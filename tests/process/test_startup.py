@@ -78,7 +78,7 @@ def losses(probe: ProbeResult) -> tuple[float | None, ...]:
 
 def zygote_and_copy(launcher: Launcher) -> tuple[psutil.Process, psutil.Process]:
     """The zygote that loaded the file, and the copy of it that made a model and serves."""
-    guardian = launcher._guardian
+    guardian = launcher._guarded.process
     assert guardian is not None
     (zygote,) = psutil.Process(guardian.pid).children()
     (copy,) = zygote.children()
@@ -228,8 +228,8 @@ def test_nothing_is_left_of_a_zygote_that_made_a_model_when_the_guardian_is_kill
     launcher.describe("cpu", 1)
     assert short(launcher).fits and short(launcher).fits
     processes = zygote_and_copy(launcher)
-    assert launcher._guardian is not None
-    launcher._guardian.kill()
+    assert launcher._guarded.process is not None
+    launcher._guarded.process.kill()
     psutil.wait_procs(processes, timeout=30)
     assert not any(process.is_running() for process in processes)
     with pytest.raises(EnvironmentTrouble, match="guardian"):
