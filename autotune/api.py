@@ -28,9 +28,10 @@ from autotune.model import (
     WorkloadInfo,
 )
 from autotune.planning import PlanOptions, make_plan
-from autotune.ports import SearchObserver
+from autotune.ports import Laboratory, SearchObserver
 from autotune.session import Session
 from autotune.units import format_bytes
+from autotune.workload.command import parse_command
 from autotune.workload.source import INSIDE_VARIABLE, parse_source
 
 STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
@@ -55,12 +56,33 @@ class MaxBatch:
     __index__ = __int__
 
 
-def plan(ref: str, *, script_args: Sequence[str] = (), **options: Unpack[PlanOptions]) -> Plan:
-    """A checked plan for ``FILE.py[:NAME]`` or ``pkg.mod[:NAME]``.
+def plan(
+    ref: str,
+    *,
+    script_args: Sequence[str] = (),
+    command: Sequence[str] = (),
+    templates: Sequence[str] = (),
+    **options: Unpack[PlanOptions],
+) -> Plan:
+    """A checked plan for ``FILE.py[:NAME]`` or ``pkg.mod[:NAME]``, or for a training command.
+
+    Args:
+        ref: of the file or module; empty where a command is given.
+        script_args: what the file shall see in ``sys.argv[1:]``.
+        command: words of a training command with ``{batch}`` in it.
+        templates: how the command is told settings, as ``NAME=TEMPLATE``.
+        options: as ``find_max_batch`` explains them.
 
     Raises:
-        UsageError: a value makes no sense, or the file is not there.
+        UsageError: a value makes no sense, or the file or program is not there.
     """
+    if command:
+        return make_plan(parse_command(command, templates, Path.cwd()), **options)
+    if templates:
+        raise UsageError(
+            f"--set {templates[0]!r} is for training commands, and {ref} is none",
+            hint="give the command behind --: autotune search -- python train.py --batch-size {batch}",
+        )
     return make_plan(parse_source(ref, script_args, Path.cwd()), **options)
 
 
@@ -196,18 +218,10 @@ def _search(
     """``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then."""
     _refuse_inside()
     from autotune.probe.host import own_data_bytes
-    from autotune.probe.launcher import Launcher
 
     started = time.monotonic()
     with ExitStack() as stack:
-        launcher = stack.enter_context(
-            Launcher(
-                plan.source,
-                timeout_s=plan.timeout_s,
-                seed=plan.seed,
-                say=observer.note,
-            )
-        )
+        launcher = stack.enter_context(_launcher(plan, observer.note))
         launcher.preload(plan.device)
         # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
         import autotune.report.advice
@@ -227,6 +241,16 @@ def _search(
         return session.run(fresh=fresh)
 
 
+def _launcher(plan: Plan, say: Callable[[str], None]) -> Laboratory:
+    """What runs the probes of this plan's workload."""
+    from autotune.probe.command.launcher import CommandLauncher
+    from autotune.probe.launcher import Launcher
+
+    if plan.source.command:
+        return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say)
+    return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say)
+
+
 def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
     """What is recognised in the workload, and the machine it would run on; no training step is run.
 
@@ -235,9 +259,7 @@ def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
         EnvironmentTrouble: no such device.
     """
     _refuse_inside()
-    from autotune.probe.launcher import Launcher
-
-    with Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed) as launcher:
+    with _launcher(plan, lambda text: None) as launcher:
         return launcher.describe(plan.device, plan.multiple_of)
 
 

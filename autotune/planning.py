@@ -105,7 +105,7 @@ def make_plan(
     return Plan(
         source=source,
         settings=settings,
-        space=choices(fix, allow, forbid, settings) if tune else (),
+        space=choices(fix, allow, forbid, settings) if tune and not source.command else (),
         objective=Objective(objective),
         effective_batch=effective_batch,
         world=world,

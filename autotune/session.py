@@ -24,12 +24,11 @@ from autotune.model import (
     WorkloadInfo,
     digest,
 )
-from autotune.ports import Concluding, SearchObserver, Strategy
+from autotune.ports import Concluding, Prober, SearchObserver, Strategy
 from autotune.tuner import non_pytorch_bytes, tune
 from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from autotune.probe.launcher import Launcher
     from autotune.search.allocators import BestAllocator
     from autotune.search.loading import LoadingFinder
     from autotune.search.settings import SettingsFinder
@@ -75,7 +74,7 @@ class Session:
         self,
         plan: Plan,
         store: "Store",
-        launcher: "Launcher",
+        launcher: Prober,
         observer: SearchObserver,
         workload: WorkloadInfo,
         machine: Machine,
@@ -187,7 +186,7 @@ class Session:
             max_batch=self._plan.max_batch,
             data_set_size=self._workload.data_set_size,
             recommend=self._plan.recommend,
-            trace=device == "cuda",
+            trace=device == "cuda" and not self._plan.source.command,  # a command trains at one size
             settings=self._plan.settings,
             varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,

@@ -37,6 +37,8 @@ LOG_LIMIT_BYTES = 64 << 20
 """A log that grows beyond this is started again: only its tail is kept anyway."""
 QUIT = b"quit\n"
 """What the tool sends when it is done; end-of-file alone would be missed while some fork of the tool holds the pipe."""
+_CANNOT_START = 127 << 8
+"""Wait status of a command that could not be started, as shells have it."""
 _TICK_S = 0.2  # how often a lost parent is looked for beside end-of-file
 
 
@@ -92,6 +94,8 @@ class Guardian:
             kills = host.oom_kills()
             if request.load:
                 job = self._load(request)
+            elif request.command:
+                job = self._command(request)
             elif request.fork and self._control is not None:
                 job = self._fork(request)
             else:
@@ -127,6 +131,32 @@ class Guardian:
         mine.close()
         if job.status is None:
             self._end(job)
+        return job
+
+    def _command(self, request: Request) -> Job:
+        """A command of the user's, in its own process group; all that it starts ends with it."""
+        pipe = os.open(
+            request.pipe, os.O_RDWR | os.O_NONBLOCK
+        )  # also for writing: else every writer's end were the end
+        limit = request.data_limit_bytes
+        try:
+            with open(request.stdout, "ab") as out, open(request.stderr, "ab") as err:
+                child = subprocess.Popen(
+                    limited(request.command, limit) if limit is not None else request.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=request.environment,
+                    cwd=request.directory,
+                    process_group=0,
+                )
+        except OSError as error:  # no such program, or one that may not be run: as the shell would say it
+            Path(request.stderr).write_text(f"{request.command[0]}: {error.strerror}\n")
+            os.close(pipe)
+            return Job(0, 0, pipe, Decoder(request.token), ("answer",), status=_CANNOT_START)
+        child.returncode = 0  # reaped here by os.waitpid, not by subprocess
+        job = Job(child.pid, child.pid, pipe, Decoder(request.token), ("answer",), (request.stdout, request.stderr))
+        self._watch(job, request.deadline_s)
         return job
 
     def _spawn(self, request: Request, module: str, last: tuple[str, ...], control: socket.socket | None) -> Job:
@@ -344,6 +374,15 @@ def interpreter(call: str) -> list[str]:
     """
     root = str(Path(__file__).resolve().parents[2])
     return [sys.executable, "-P", "-c", f"import sys; sys.path.append({root!r}); {call}"]
+
+
+def limited(command: tuple[str, ...], data_bytes: int) -> list[str]:
+    """The command under a limit on its data segment, for programs that nothing can be set in from within."""
+    call = (
+        "import os, resource, sys; hard = resource.getrlimit(resource.RLIMIT_DATA)[1]; "
+        f"resource.setrlimit(resource.RLIMIT_DATA, ({data_bytes}, hard)); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", call, *command]
 
 
 def _kill(pid: int) -> None:

@@ -31,9 +31,19 @@ def judge(
 
 
 def _wrong_batch(measurement: Measurement, asked: int) -> tuple[Outcome, Failure] | None:
-    seen = measurement.observed_batch
+    seen, samples = measurement.observed_batch, measurement.data_set_size
+    if seen is None and samples is not None and samples < asked and not measurement.steps_executed:
+        seen = samples  # a loader that drops what is no whole batch gave none
     if seen is None or seen == asked:
         return None
+    if measurement.micro_batches is not None and (seen > asked or samples is None or samples > seen):
+        return Outcome.WORKLOAD_ERROR, Failure(
+            cause=Cause.USER_BUG,
+            phase=Phase.DATA,
+            message=f"the command was told a batch of {asked} and trains on {seen}: it does not do what it was told",
+            hint="look at how its option is spelt, and whether a file of options overrides it;"
+            " {batch} is the batch of one device in one forward pass",
+        )
     if seen < asked:
         return Outcome.SIZE_LIMIT, Failure(
             cause=Cause.DATA_SET,
@@ -62,6 +72,12 @@ def _too_few_steps(measurement: Measurement) -> tuple[Outcome, Failure] | None:
         )
     if skipped:
         return None
+    if measurement.micro_batches is not None and executed:
+        return Outcome.SIZE_LIMIT, Failure(
+            cause=Cause.NO_STEPS,
+            message=f"the command ended by itself after {executed} of {asked} optimizer steps",
+            hint="have it train longer for the search: more steps or epochs, or more data",
+        )
     return Outcome.WORKLOAD_ERROR, Failure(
         cause=Cause.NO_STEPS,
         phase=Phase.FORWARD,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotune.errors import AutotuneError, NothingFits, WorkloadError
-from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Reason, Settings, Source, WorkloadInfo
+from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Settings, Source, WorkloadInfo
 from autotune.probe import linux, nvml
 from autotune.probe.answers import (
     Ended,
@@ -28,7 +28,6 @@ from autotune.probe.answers import (
 )
 from autotune.probe.classify import classify
 from autotune.probe.guarded import Guarded
-from autotune.probe.host import host_limit
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
 from autotune.workload.source import INSIDE_VARIABLE
@@ -38,8 +37,6 @@ _FIRST_S = 10.0
 _FIRST_DEVICE_S = 60.0
 """... and to start the device: a driver takes a second, on a host with many devices several."""
 _NO_SETTINGS = Settings()
-_MODEL_ROOM = 4
-"""Free host memory, in models, for the zygote to keep one while a probe makes another."""
 
 
 class Launcher:
@@ -74,7 +71,6 @@ class Launcher:
         self._zygote = False
         self._loading: Request | None = None
         """Sent, and its end not yet waited for."""
-        self._prebuilds = False
         self._number = 0
         self._forks = linux.IS_LINUX
         self.machine: Machine | None = None
@@ -110,16 +106,15 @@ class Launcher:
             EnvironmentTrouble: the device is not there, or processes cannot be started.
         """
         begin_s = _FIRST_S if device == "cpu" else _FIRST_DEVICE_S
-        ended, _, stderr, _ = self._run(Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size)
+        ended, _, stderr, _ = self._run(
+            Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size, prebuild_s=self._timeout_s / 2
+        )
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
-        # On the CPU a probe's process is what is measured, and a model in it would be there before its time.
-        self._prebuilds = self.machine.device != "cpu" if self._ahead is None else self._ahead
-        self._prebuilds &= host_limit().free_bytes >= _MODEL_ROOM * workload.parameters_bytes
         return workload, self.machine
 
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
@@ -132,7 +127,6 @@ class Launcher:
         fork = device != "cpu" or question.form is not Form.LONG
         trace_path = self._directory / "trace"
         before_bytes = self._others_bytes()
-        prebuilds = self._prebuilds and question.reason is not Reason.CONFIRM  # which needs no second probe
         ended, stdout, stderr, launcher = self._run(
             Op.PROBE,
             fork=fork,
@@ -147,7 +141,6 @@ class Launcher:
             trace_unit=question.trace_unit,
             trace_largest=question.trace_largest,
             trace_path=str(trace_path),
-            prebuild_s=self._timeout_s if prebuilds else None,
         )
         trace = read_trace(trace_path)
         disturbed = disturbance(budget, before_bytes, self._others_bytes())

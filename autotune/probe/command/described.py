@@ -1,0 +1,49 @@
+"""What a rehearsed command trains, and on what machine, told from within it."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from autotune.model import WorkloadInfo, digest
+from autotune.probe.command.batches import Batches
+from autotune.probe.command.orders import HookOrder
+from autotune.probe.devices import look_at_device
+from autotune.probe.recorder import Recorder
+from autotune.probe.steps import storage_bytes
+from autotune.workload.fingerprint import loaded_code
+
+
+def describe(
+    order: HookOrder, recorder: Recorder, optimizer: torch.optim.Optimizer, batches: Batches
+) -> dict[str, object]:
+    """JSON-able ``{"workload": WorkloadInfo fields, "machine": Machine fields}``; the command itself is for the tool to add."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    device = parameters[0].device
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    code = loaded_code([Path(order.directory)], Path(script).resolve() if script else None)
+    shapes = [[list(one.shape), str(one.dtype)] for one in parameters]
+    batch = batches.words or "not seen"
+    info = WorkloadInfo(
+        ref="",
+        fingerprint=digest(
+            {"code": code, "parameters": shapes, "batch": batch, "data_set_size": batches.data_set_size}
+        ),
+        recognised=(),
+        parameters=sum(one.numel() for one in parameters),
+        trainable_parameters=sum(one.numel() for one in parameters if one.requires_grad),
+        parameters_bytes=storage_bytes(parameters),
+        trainable_bytes=storage_bytes([one for one in parameters if one.requires_grad]),
+        optimizer=type(optimizer).__name__,
+        batch=batch,
+        data_set_size=batches.data_set_size,
+        evaluates=bool(recorder.facts.get("evaluated")),
+    )
+    # the meter's device: parameters may be sharded, or kept on the host
+    kind = (
+        "cpu"
+        if device.type == "cpu" and recorder.meter.non_pytorch() is None
+        else f"cuda:{torch.cuda.current_device()}"
+    )
+    return {"workload": asdict(info), "machine": asdict(look_at_device(kind))}

@@ -1,0 +1,328 @@
+"""Probes of a training command: started as the user would start it, with the hook in its environment. Parent side, no torch."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from autotune.errors import WorkloadError
+from autotune.model import (
+    Budget,
+    Cause,
+    Machine,
+    ProbeResult,
+    Question,
+    Recognised,
+    Settings,
+    Source,
+    WorkloadInfo,
+    digest,
+)
+from autotune.probe import nvml
+from autotune.probe.answers import (
+    Ended,
+    describe_result,
+    evidence,
+    machine_result,
+    probe_result,
+    read_answer,
+    refusal,
+    tail,
+)
+from autotune.probe.classify import classify
+from autotune.probe.command.containment import contained, visible_devices
+from autotune.probe.command.orders import HOOK_VARIABLE, HookOrder
+from autotune.probe.command.unwatched import Sampler, judge_unwatched
+from autotune.probe.guarded import Guarded
+from autotune.probe.order import Op, Order, Request
+from autotune.probe.tenants import disturbance
+from autotune.probe.wire import new_token
+from autotune.workload.command import fill, uses_scratch
+from autotune.workload.source import INSIDE_VARIABLE
+
+_SITE = Path(__file__).resolve().parent / "site"
+_ROOT = Path(__file__).resolve().parents[3]
+_REHEARSED_STEPS = 2
+"""The first shows the optimizer, the second what models are called with where there is no data loader."""
+
+
+class CommandLauncher:
+    """Runs probes of one command; use as a context manager."""
+
+    def __init__(
+        self, source: Source, *, timeout_s: float, seed: int, say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """
+        Args:
+            source: with a command.
+            timeout_s: wall limit of one run, its start included.
+            seed: not used: a command has its own.
+            say: told once what kind of watching is possible.
+        """
+        del seed
+        self._source = source
+        self._timeout_s = timeout_s
+        self._say = say
+        self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
+        self._guarded = Guarded(self._directory)
+        self._number = 0
+        self._watched = True
+        """Whether the hook attaches."""
+        self.machine: Machine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process and remove the working files, those the command wrote to ``{scratch}`` included."""
+        self._guarded.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def preload(self, device: str) -> None:
+        """Start the guardian.
+
+        Raises:
+            EnvironmentTrouble: no process can be started.
+        """
+        self._guarded.start()
+
+    def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
+        """Run the command for two optimizer steps at a small size, to see what it trains and on what.
+
+        Raises:
+            WorkloadError: it fails in a way that has nothing to do with the size; ``detail`` is its traceback.
+            EnvironmentTrouble: there is no such device, or no process can be started.
+        """
+        self._guarded.start()
+        ended, request = self._rehearse(device, batch_size)
+        answer = read_answer(ended)
+        if answer and answer.refused is not None:
+            raise refusal(answer.refused)
+        if answer is not None and answer.described is not None:
+            info, self.machine = describe_result(answer.described)
+            return self._with_command(info), self.machine
+        self.machine = self._look(device)
+        if ended.mark is None and answer is None:
+            self._watched = False
+            self._say(f"the hook does not attach: {self._why_not()}; memory is sampled, and exit code and log decide")
+        else:
+            self._refuse_bugs(ended, request)
+        info = WorkloadInfo(
+            ref="",
+            fingerprint=digest([self._files_named()]),
+            recognised=(),
+            parameters=0,
+            trainable_parameters=0,
+            parameters_bytes=0,
+            trainable_bytes=0,
+            optimizer="unknown",
+            batch="not seen",
+            data_set_size=None,
+            evaluates=False,
+        )
+        return self._with_command(info), self.machine
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        """Run one probe (see ``ports.Prober``)."""
+        assert self.machine is not None, "describe() comes first"
+        started_at = datetime.now(UTC)
+        on_cpu = self.machine.device == "cpu"
+        before_bytes = self._others_bytes()
+        request = self._request(
+            question.batch_size,
+            question.settings,
+            "cpu" if on_cpu else f"{self.machine.device}:{self.machine.device_index}",
+            form=question.form,
+            steps=question.form.steps,
+            limit_bytes=budget.limit_bytes,
+            reserve_bytes=reserve_bytes,
+            others_bytes=before_bytes,
+        )
+        if not self._watched:
+            return self._unwatched(request, question, budget, started_at)
+        ended = _without_early_end(self._guarded.ask(request))
+        return probe_result(
+            question,
+            ended,
+            disturbed=disturbance(budget, before_bytes, self._others_bytes()),
+            machine=self.machine,
+            budget_bytes=budget.limit_bytes,
+            started_at=started_at,
+            launcher="command",
+            stdout=Path(request.stdout),
+            stderr=Path(request.stderr),
+            of_command=True,
+        )
+
+    def _unwatched(self, request: Request, question: Question, budget: Budget, started_at: datetime) -> ProbeResult:
+        """Run it without the hook: what the system says is all there is."""
+        assert self.machine is not None
+        if self.machine.device == "cpu":
+            request = replace(request, data_limit_bytes=budget.limit_bytes)
+        assert self._guarded.process is not None
+        with Sampler(self.machine, self._guarded.process.pid) as sampler:
+            ended = self._guarded.ask(request)
+        return judge_unwatched(
+            question,
+            ended,
+            machine=self.machine,
+            peak_bytes=sampler.peak_bytes,
+            budget_bytes=budget.limit_bytes,
+            started_at=started_at,
+            stdout=Path(request.stdout),
+            stderr=Path(request.stderr),
+        )
+
+    def _others_bytes(self) -> int | None:
+        assert self.machine is not None
+        return nvml.used_bytes(self.machine.device_uuid) if self.machine.device == "cuda" else None
+
+    def _rehearse(self, device: str, batch_size: int) -> tuple[Ended, Request]:
+        """Once, and once more at twice the size where the first size is one that the training does not bear."""
+        for size in (batch_size, 2 * batch_size):
+            request = self._request(size, Settings(), device, steps=_REHEARSED_STEPS, rehearsal=True)
+            ended = _without_early_end(self._guarded.ask(request))
+            answer = read_answer(ended)
+            if answer is None or not answer.raised:
+                break
+        return ended, request
+
+    def _refuse_bugs(self, ended: Ended, request: Request) -> None:
+        """End here what no other size would help.
+
+        Raises:
+            WorkloadError: the command has failed so.
+        """
+        text = tail(Path(request.stderr))
+        facts = evidence(ended, read_answer(ended), device="cpu", capacity_bytes=0, stderr_tail=text, of_command=True)
+        _, failure = classify(facts)
+        if failure.cause is Cause.USER_BUG:
+            raise WorkloadError(
+                f"the command fails: {failure.message}",
+                hint=failure.hint or f"try it by itself: {fill(self._source, 1, {}, 'DIR').text}",
+                detail=failure.traceback or text,
+            )
+
+    def _look(self, device: str) -> Machine:
+        """The machine as autotune's own Python sees it."""
+        path = self._directory / "look.json"
+        Order(op=Op.LOOK, source=self._source, settings=Settings(), job_environment={}, seed=0, device=device).write(
+            path
+        )
+        request = Request(
+            load=False,
+            fork=False,
+            order=str(path),
+            environment=dict(os.environ),
+            stdout=str(self._directory / "look.out"),
+            stderr=str(self._directory / "look.err"),
+            deadline_s=self._timeout_s,
+        )
+        ended = self._guarded.ask(request)
+        answer = read_answer(ended)
+        if answer and answer.refused is not None:
+            raise refusal(answer.refused)
+        return machine_result((answer.described if answer else None) or {})
+
+    def _request(self, batch_size: int, settings: Settings, device: str, **details: Any) -> Request:
+        """Write the hook's order down, fill the command in, and make the pipe it answers on."""
+        self._number += 1
+        folder = self._directory / str(self._number)
+        scratch = folder / "scratch"
+        scratch.mkdir(parents=True)
+        pipe, order = folder / "pipe", folder / "order.json"
+        os.mkfifo(pipe, 0o600)
+        token = new_token()
+        HookOrder(
+            root=str(_ROOT),
+            pipe=str(pipe),
+            token=token,
+            trouble=str(self._directory / "trouble"),
+            batch_size=batch_size,
+            device="cuda:0" if device.startswith("cuda") else device,
+            directory=self._source.directory,
+            **details,
+        ).write(order)
+        filled = fill(self._source, batch_size, {}, str(scratch))
+        path = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+        return Request(
+            load=False,
+            fork=False,
+            order="",
+            environment={
+                **os.environ,
+                **contained(scratch),
+                **settings.environment,
+                **filled.environment,
+                **visible_devices(device),
+                HOOK_VARIABLE: str(order),
+                INSIDE_VARIABLE: str(self._directory),
+                "PYTHONPATH": os.pathsep.join(path),
+                "PYTHONUNBUFFERED": "1",
+            },
+            stdout=str(folder / "out"),
+            stderr=str(folder / "err"),
+            deadline_s=self._timeout_s,
+            command=filled.words,
+            directory=self._source.directory,
+            pipe=str(pipe),
+            token=token,
+        )
+
+    def _why_not(self) -> str:
+        """Why the hook did not attach, as far as it said so."""
+        trouble = tail(self._directory / "trouble").strip().splitlines()
+        return trouble[-1] if trouble else "no Python with torch was seen"
+
+    def _files_named(self) -> list[list[str]]:
+        """Words of the command that are files, with their contents' hashes: the code of what cannot be looked into."""
+        files = [(word, Path(self._source.directory, word)) for word in self._source.command]
+        return [[word, digest([path.read_bytes().hex()])] for word, path in files if path.is_file()]
+
+    def _with_command(self, info: WorkloadInfo) -> WorkloadInfo:
+        """What is known of the command beside what the rehearsal saw."""
+        source = self._source
+        notes = [
+            *info.notes,
+            "batches are the first that the command makes: longer ones that come later were not probed",
+        ]
+        if not uses_scratch(source):
+            notes.append(
+                "what the command writes stays where it writes it; put {scratch} in place of its output folder to have it"
+                " removed after each probe"
+            )
+        if not self._watched:
+            notes.append(f"not watched from within ({self._why_not()}): memory was sampled, exit code and log decided")
+        seen = "optimizer steps, phases and batches" if self._watched else "exit code, log and memory"
+        return replace(
+            info,
+            ref=source.ref,
+            fingerprint=digest([info.fingerprint, source.command, source.templates]),
+            recognised=(
+                Recognised(what="command", found=source.ref, why="given behind --"),
+                Recognised(what="batch", found=info.batch, why="seen in a run of two steps"),
+                Recognised(
+                    what="watched", found=seen, why=self._why_not() if not self._watched else "the hook attached"
+                ),
+            ),
+            notes=tuple(notes),
+        )
+
+
+def _without_early_end(ended: Ended) -> Ended:
+    """A process that failed says only by its log why, if all that the hook saw was its end."""
+    answer = read_answer(ended)
+    failed = ended.exit_code not in (0, None) and answer is not None
+    if failed and answer is not None and not answer.raised and answer.refused is None:
+        return replace(ended, answer=None)
+    return ended

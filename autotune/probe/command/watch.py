@@ -1,0 +1,282 @@
+"""Watching a training that somebody else wrote: its optimizer steps are counted, its phases measured, and it is ended.
+
+An optimizer step is that of the first optimizer that steps; where there are several (two networks against each other), each
+of its steps stands for one of all. Nothing here may raise into the user's code, but for what ends it on purpose.
+"""
+
+import contextlib
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NoReturn
+
+import torch
+
+from autotune.model import Form, Phase
+from autotune.probe.command.batches import Batches
+from autotune.probe.command.orders import HookOrder
+from autotune.probe.meter import CudaMeter, Meter, make_meter
+from autotune.probe.raised import told
+from autotune.probe.recorder import Recorder
+from autotune.probe.steps import SETTLE_STEPS, storage_bytes
+from autotune.probe.wire import Channel
+from autotune.workload.batch import tensors
+
+LAUNCHER = "command"
+"""``ProbeResult.launcher`` of a command that was watched."""
+
+
+class CaughtOutOfMemory(RuntimeError):
+    """Memory ran out, and the command went on as if it had not."""
+
+
+class Watch:
+    """One process of the command. Those that a launcher starts beside the first rank only count, and tell failures."""
+
+    def __init__(self, order: HookOrder, channel: Channel) -> None:
+        self._order = order
+        self._channel = channel
+        self._process = os.getpid()
+        self._first_rank = os.environ.get("RANK", "0") == "0"
+        self._began = time.perf_counter()
+        self._batches = Batches(order.batch_size)
+        self._recorder: Recorder | None = None
+        self._inside: AbstractContextManager[None] | None = None
+        """The phase that goes on."""
+        self._optimizer: weakref.ref[torch.optim.Optimizer] | None = None
+        self._depth = 0
+        self._backwards = 0
+        self._loss: torch.Tensor | None = None
+        self._taken: list[int] = []
+        """Batches of each step."""
+        self._retries = 0
+        self._training = False
+        """Whether the first batch, or backward pass, has come."""
+        self._done = False
+
+    def begin(self) -> None:
+        """Set the limit, or see to it that it is set as soon as the device starts."""
+        self._channel.send("mark", phase=Phase.LOAD, step=None)
+        kind = self._order.device.partition(":")[0]
+        if kind == "cpu":
+            try:
+                self._record(torch.device("cpu"))
+            except MemoryError as error:  # what was imported before torch does not fit by itself
+                self.failed(error)
+                os._exit(1)
+        elif kind == "cuda":
+            torch.cuda._lazy_call(lambda: self._record(torch.device(self._order.device)))  # type: ignore[no-untyped-call]
+
+    def _record(self, device: torch.device) -> None:
+        meter = make_meter(device)
+        if isinstance(meter, CudaMeter):
+            meter.others_bytes = self._order.others_bytes
+        if self._order.limit_bytes is not None:
+            meter.limit(self._order.limit_bytes, self._order.reserve_bytes)
+        self._recorder = Recorder(self._channel, meter)
+        self._recorder.batch_size = self._order.batch_size
+        self._enter(Phase.BUILD)
+
+    def _here(self) -> bool:
+        """Whether this is still the process that was attached to, and there is something left to see."""
+        return os.getpid() == self._process and not self._done
+
+    def _enter(self, phase: Phase) -> None:
+        """Another phase begins."""
+        recorder = self._recorder
+        if recorder is None or not self._here():
+            return
+        self._leave()
+        if phase is not Phase.BUILD and not self._training:
+            self._training = True
+            recorder.meter.tick()  # the first step begins
+        self._inside = recorder.during(phase, recorder.executed + 1 if self._training else None)
+        self._inside.__enter__()
+
+    def _leave(self) -> None:
+        inside, self._inside = self._inside, None
+        if inside is not None:
+            inside.__exit__(None, None, None)
+
+    def before_batch(self) -> None:
+        """A data loader is about to give a batch."""
+        self._enter(Phase.DATA if torch.is_grad_enabled() else Phase.EVALUATE)
+
+    def after_batch(self, batches: Any, batch: object | None) -> None:
+        """It has given one, or has none left (None)."""
+        if not self._here():
+            return
+        self._batches.fetched(batches, batch)
+        if torch.is_grad_enabled():
+            self._enter(Phase.FORWARD)
+        elif self._recorder is not None:
+            self._recorder.facts["evaluated"] = True
+
+    @contextmanager
+    def backward(self, roots: Any) -> Iterator[None]:
+        """A backward pass goes on inside; one within another belongs to it."""
+        self._depth += 1
+        try:
+            if self._depth == 1 and self._here():
+                self._before_backward(roots)
+            yield
+            if self._depth == 1 and self._here():
+                self._after_backward()
+        finally:
+            self._depth -= 1
+
+    def _before_backward(self, roots: Any) -> None:
+        root = next(iter(tensors(roots)), None)
+        device = torch.device("cpu") if root is None else root.device
+        if self._recorder is None and self._order.device == "auto":
+            self._record(device)
+        asked = torch.device(self._order.device).type if self._order.device != "auto" else device.type
+        if device.type != asked:
+            self._refuse(
+                f"the command trains on {device.type}, and {self._order.device} was asked for",
+                f"give --device {device.type}, or have the command train on {asked}",
+            )
+        if root is not None and root.numel() == 1:
+            loss = root.detach()
+            self._loss = loss if self._loss is None else self._loss + loss
+        self._batches.trained()
+        self._enter(Phase.BACKWARD)
+
+    def _after_backward(self) -> None:
+        self._backwards += 1
+        self._enter(Phase.FORWARD)
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to step."""
+        if not self._here() or self._recorder is None:
+            return
+        if self._optimizer is None or self._optimizer() is None:
+            self._optimizer = weakref.ref(optimizer)
+            self._batches.look_at_models(_parameters(optimizer))
+            self._note_composition(optimizer)
+        self._enter(Phase.OPTIMIZER)
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """It has stepped; with the last step asked for, the run ends here."""
+        recorder = self._recorder
+        if not self._here() or recorder is None or self._optimizer is None or self._optimizer() is not optimizer:
+            return
+        self._leave()
+        if not self._backwards:
+            return  # nothing was trained: it does not count
+        meter = recorder.meter
+        meter.tick()
+        self._count(recorder)
+        if recorder.executed == 1:
+            self._note_composition(optimizer)
+            recorder.read_device()
+        self._enter(Phase.FORWARD)  # of whatever comes before the next batch
+        meter.tick()
+        if self._enough(recorder):
+            self._finish(recorder, optimizer)
+
+    def _count(self, recorder: Recorder) -> None:
+        """One more step."""
+        if recorder.losses is None and self._loss is not None:
+            recorder.losses = torch.zeros(max(self._order.steps, SETTLE_STEPS) + 1, device=self._loss.device)
+        if recorder.losses is not None and self._loss is not None:
+            recorder.losses[recorder.executed] = self._loss.to(recorder.losses.device)
+        retries = recorder.meter.retries()
+        recorder.retries.append(retries - self._retries)
+        recorder.allocated_after.append(recorder.meter.allocated() - self._batches.bytes)
+        recorder.timed.append(True)
+        recorder.executed += 1
+        self._taken.append(self._batches.taken)
+        self._retries, self._batches.taken, self._backwards, self._loss = retries, 0, 0, None
+
+    def _note_composition(self, optimizer: torch.optim.Optimizer) -> None:
+        assert self._recorder is not None
+        parameters = _parameters(optimizer)
+        state = [t for each in optimizer.state.values() for t in tensors(each)]
+        self._recorder.composition.update(
+            parameters_bytes=storage_bytes(parameters),
+            gradients_bytes=storage_bytes([p.grad for p in parameters if p.grad is not None]),
+            optimizer_bytes=storage_bytes(state),
+            batch_bytes=self._batches.bytes,
+        )
+
+    def _enough(self, recorder: Recorder) -> bool:
+        """As a probe of a workload file: a short one goes on while the allocator's retries have not settled."""
+        if recorder.executed < self._order.steps:
+            return False
+        unsettled = any(recorder.retries[-Form.SHORT.steady_steps :])
+        return not unsettled or recorder.executed >= max(self._order.steps, SETTLE_STEPS)
+
+    def _finish(self, recorder: Recorder, optimizer: torch.optim.Optimizer) -> NoReturn:
+        """Say what was seen, and end this process: the rest of the training is not wanted."""
+        self._leave()
+        recorder.read_device()
+        if self._caught(recorder.meter):
+            self.failed(
+                CaughtOutOfMemory("CUDA out of memory: the command caught the error and went on with something else")
+            )
+        elif self._first_rank and self._order.rehearsal:
+            from autotune.probe.command.described import describe
+
+            self._answer(described=describe(self._order, recorder, optimizer, self._batches))
+        elif self._first_rank:
+            self._answer(measurement=self._measurement(recorder), batch_size=self._order.batch_size)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the user's code
+                stream.flush()
+        os._exit(0)
+
+    def _caught(self, meter: Meter) -> bool:
+        return isinstance(meter, CudaMeter) and torch.cuda.memory_stats().get("num_ooms", 0) > 0
+
+    def _measurement(self, recorder: Recorder) -> dict[str, object]:
+        seconds = recorder.meter.intervals()[: recorder.executed]
+        facts = recorder.facts
+        facts["steps_asked"] = self._order.steps
+        facts["observed_batch"] = self._batches.observed
+        facts["data_set_size"] = self._batches.data_set_size
+        facts["first_step_seconds"] = seconds[0] if seconds else None
+        facts["step_seconds"] = seconds[self._order.form.warm_up :]
+        counted = sorted(self._taken[1:] or self._taken)
+        facts["micro_batches"] = max(1, counted[len(counted) // 2]) if counted else None
+        losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
+        facts["losses"] = [loss if abs(loss) < float("inf") else None for loss in losses]
+        return recorder.measurement(time.perf_counter() - self._began)
+
+    def _answer(self, **fields: object) -> None:
+        self._done = True
+        self._channel.send("answer", launcher=LAUNCHER, **fields)
+
+    def _refuse(self, message: str, hint: str) -> NoReturn:
+        self._answer(refused={"kind": "usage", "message": message, "hint": hint, "detail": ""})
+        os._exit(1)
+
+    def failed(self, error: BaseException) -> None:
+        """The process ends with this exception."""
+        if not self._here():
+            return
+        recorder = self._recorder
+        fields = told(error)
+        if recorder is not None:
+            recorder.meter.lift_limit()  # telling needs memory too
+            fields |= {"memory": recorder.meter.at_failure(), "phase": recorder.phase, "step": recorder.step}
+            self._leave()
+            fields["measurement"] = self._measurement(recorder)
+        self._answer(batch_size=self._order.batch_size, **fields)
+
+    def at_exit(self) -> None:
+        """The process ends by itself before the last step that was asked for; one that trained nothing says nothing."""
+        recorder = self._recorder
+        seen = recorder is not None and (
+            recorder.executed or self._backwards or self._batches.data_set_size is not None
+        )
+        if recorder is not None and seen and self._here() and self._first_rank:
+            self._leave()
+            self._answer(measurement=self._measurement(recorder), batch_size=self._order.batch_size)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
