@@ -117,7 +117,8 @@ def find_max_batch(
     again with nothing changed, it answers from the ledger after one confirming probe.
 
     Args:
-        workload: a reference (``"model.py:Task"``), a function that makes the model, or a live ``nn.Module``.
+        workload: a reference (``"model.py:Task"``), a function that makes the model, a live ``nn.Module``, or the words of
+            a training command with ``{batch}`` among them (``["python", "train.py", "--batch-size", "{batch}"]``).
         make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference or
             ``make_dataset`` is given.
         loss: ``loss(model, batch)`` -> scalar tensor; default: the output's ``.loss``, cross-entropy or MSE.
@@ -183,17 +184,26 @@ def find_max_batch(
 
 def _source(workload: object, functions: "dict[str, Callable[..., object] | None]", path: Path) -> Source:
     """The workload as probe processes will load it: a reference as it is, live objects pickled into ``path``."""
-    if isinstance(workload, str | os.PathLike):
-        given = [name for name, function in functions.items() if function is not None]
-        if given:
-            raise UsageError(
-                f"{', '.join(given)} given beside the reference {os.fspath(workload)!r}",
-                hint="define them in that file, or pass the model or its maker instead of a path",
-            )
-        return parse_source(os.fspath(workload), (), Path.cwd())
-    from autotune.workload.live import pack
+    command = _command(workload)
+    if not isinstance(workload, str | os.PathLike) and not command:
+        from autotune.workload.live import pack
 
-    return pack(workload, path=path, **functions)
+        return pack(workload, path=path, **functions)
+    given = [name for name, function in functions.items() if function is not None]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} given beside {workload!r}",
+            hint="define them in that file, or pass the model or its maker instead of a path or command",
+        )
+    if isinstance(workload, str | os.PathLike):
+        return parse_source(os.fspath(workload), (), Path.cwd())
+    return parse_command(command, (), Path.cwd())
+
+
+def _command(workload: object) -> tuple[str, ...]:
+    """The words of a training command; empty if it is none."""
+    words = tuple(workload) if isinstance(workload, list | tuple) else ()
+    return words if all(isinstance(word, str) for word in words) else ()
 
 
 def search(

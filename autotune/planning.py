@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
-from autotune.knobs import choices
+from autotune.knobs import choices, told
 from autotune.model import Objective, Plan, Precision, Settings, Source
 from autotune.units import parse_bytes
 
@@ -102,10 +102,14 @@ def make_plan(
         share_of(effective_batch, world, multiple_of)  # refuses what cannot be held exactly
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
         raise UsageError(f"trials is {trials!r}", hint="give --trials a whole number from 0 on")
+    if source.command:
+        space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
+    else:
+        space = choices(fix, allow, forbid, settings) if tune else ()
     return Plan(
         source=source,
         settings=settings,
-        space=choices(fix, allow, forbid, settings) if tune and not source.command else (),
+        space=space,
         objective=Objective(objective),
         effective_batch=effective_batch,
         world=world,

@@ -210,6 +210,7 @@ class Session:
             trials=plan.trials,
             seed=plan.seed,
             time_budget_s=budget_s,
+            compares=not plan.source.command,
         )
         if "loader_workers" not in space.loading_knobs:
             return settings_finder

@@ -76,8 +76,17 @@ def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
 
 
 def _evaluation_not_probed(result: SearchResult) -> Iterator[str]:
-    if not result.workload.evaluates:
+    if result.plan.source.command:
+        yield "evaluation was not probed: a command is ended after a few training steps"
+    elif not result.workload.evaluates:
         yield "evaluation was not probed: the workload has no evaluate(model, batch)"
+
+
+def _not_compared(result: SearchResult) -> Iterator[str]:
+    if result.plan.source.command and result.settings.changes(result.plan.settings):
+        yield (
+            "that these settings train the same was not checked: a command cannot be asked for it; look at the first losses"
+        )
 
 
 def _skipped_steps(result: SearchResult) -> Iterator[str]:
@@ -165,6 +174,7 @@ _RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
     _legal_step,
     _last_batch_of_one,
     _evaluation_not_probed,
+    _not_compared,
     _skipped_steps,
     _uneven_steps,
     _learning_rate,

@@ -96,13 +96,7 @@ def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
             "data set",
             f"{workload.data_set_size} samples" if workload.data_set_size is not None else "none, or no length",
         ),
-        ("evaluation", "probed" if workload.evaluates else "not probed: no evaluate(model, batch)"),
-        (
-            "lengths",
-            "vary: the long form trains on shorter batches as well"
-            if workload.varies
-            else "taken to be equal: no shorten(batch, share)",
-        ),
+        *(() if any(item.what == "command" for item in workload.recognised) else _of_file(workload)),
         ("device", f"{machine.device_name} ({machine.device}), {format_bytes(machine.capacity_bytes)}"),
         ("torch", machine.torch_version),
         ("fingerprint", workload.fingerprint),
@@ -110,6 +104,15 @@ def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
     recognised = [(f"  {item.what}", item.found, item.why) for item in workload.recognised]
     notes = [f"- {note}" for note in workload.notes]
     return "\n".join([workload.ref, *align(recognised), *align(rows), *notes])
+
+
+def _of_file(workload: WorkloadInfo) -> tuple[tuple[str, str], ...]:
+    """What a workload file may say of itself, and a command cannot."""
+    varies = "vary: the long form trains on shorter batches as well"
+    return (
+        ("evaluation", "probed" if workload.evaluates else "not probed: no evaluate(model, batch)"),
+        ("lengths", varies if workload.varies else "taken to be equal: no shorten(batch, share)"),
+    )
 
 
 def _trainable(workload: WorkloadInfo) -> str:

@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.errors import UsageError
@@ -37,6 +37,10 @@ class Filled:
     words: tuple[str, ...]
     environment: Mapping[str, str]
     """Variables to set beside those there are."""
+
+    def with_environment(self, more: Mapping[str, str]) -> "Filled":
+        """With further variables, such as the allocator's."""
+        return replace(self, environment={**more, **self.environment})
 
     @property
     def text(self) -> str:
@@ -114,7 +118,7 @@ def fill(source: Source, batch_size: int, values: Mapping[str, str], scratch: st
     """
     known = {BATCH: str(batch_size), SCRATCH: scratch}
     words = [_replaced(word, known) for word in source.command]
-    environment = {BATCH_VARIABLE: str(batch_size)}
+    environment: dict[str, str] = {}
     told = {BATCH: str(batch_size), **values}
     for name, template in source.templates:
         if name not in told:

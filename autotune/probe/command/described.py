@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from autotune.model import WorkloadInfo, digest
+from autotune.model import OptimizerKind, Traits, WorkloadInfo, digest
+from autotune.probe.abilities import with_abilities
 from autotune.probe.command.batches import Batches
 from autotune.probe.command.orders import HookOrder
 from autotune.probe.devices import look_at_device
@@ -14,13 +15,24 @@ from autotune.probe.recorder import Recorder
 from autotune.probe.steps import storage_bytes
 from autotune.workload.fingerprint import loaded_code
 
+_TRAITS = Traits(
+    own_checkpointing="the command",
+    convolutions=True,
+    attention=True,
+    optimizer_kinds=(OptimizerKind.FOR_LOOP, OptimizerKind.FOREACH, OptimizerKind.FUSED),
+    data_set=True,
+)
+"""What a command can do is known to its author, who says so by a template."""
+
 
 def describe(
     order: HookOrder, recorder: Recorder, optimizer: torch.optim.Optimizer, batches: Batches
 ) -> dict[str, object]:
     """JSON-able ``{"workload": WorkloadInfo fields, "machine": Machine fields}``; the command itself is for the tool to add."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    device = parameters[0].device
+    # the meter's device: parameters may be sharded, or kept on the host
+    on_cpu = recorder.meter.non_pytorch() is None
+    machine = look_at_device("cpu" if on_cpu else f"cuda:{torch.cuda.current_device()}")
     script = getattr(sys.modules["__main__"], "__file__", None)
     code = loaded_code([Path(order.directory)], Path(script).resolve() if script else None)
     shapes = [[list(one.shape), str(one.dtype)] for one in parameters]
@@ -39,11 +51,6 @@ def describe(
         batch=batch,
         data_set_size=batches.data_set_size,
         evaluates=bool(recorder.facts.get("evaluated")),
+        traits=with_abilities(_TRAITS, machine),
     )
-    # the meter's device: parameters may be sharded, or kept on the host
-    kind = (
-        "cpu"
-        if device.type == "cpu" and recorder.meter.non_pytorch() is None
-        else f"cuda:{torch.cuda.current_device()}"
-    )
-    return {"workload": asdict(info), "machine": asdict(look_at_device(kind))}
+    return {"workload": asdict(info), "machine": asdict(machine)}

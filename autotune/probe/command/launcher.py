@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotune.errors import WorkloadError
+from autotune.knobs import in_words
 from autotune.model import (
     Budget,
     Cause,
@@ -42,7 +43,7 @@ from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
 from autotune.probe.wire import new_token
-from autotune.workload.command import fill, uses_scratch
+from autotune.workload.command import BATCH_VARIABLE, fill, uses_scratch
 from autotune.workload.source import INSIDE_VARIABLE
 
 _SITE = Path(__file__).resolve().parent / "site"
@@ -253,7 +254,7 @@ class CommandLauncher:
             directory=self._source.directory,
             **details,
         ).write(order)
-        filled = fill(self._source, batch_size, {}, str(scratch))
+        filled = fill(self._source, batch_size, in_words(settings), str(scratch))
         path = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH", "")])]
         return Request(
             load=False,
@@ -263,6 +264,7 @@ class CommandLauncher:
                 **os.environ,
                 **contained(scratch),
                 **settings.environment,
+                BATCH_VARIABLE: str(batch_size),
                 **filled.environment,
                 **visible_devices(device),
                 HOOK_VARIABLE: str(order),
