@@ -178,7 +178,8 @@ def find_max_batch(
             seed=seed,
             recommend=False,
         )
-        result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=True)
+        trains_here = not source.command  # a command trains in a process of its own
+        result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=trains_here)
     return MaxBatch(result.answer.max_batch, result.answer.refuted_at, result)
 
 

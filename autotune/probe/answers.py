@@ -83,6 +83,8 @@ class _Answer:
     described: dict[str, dict[str, Any]] | None = None
     fork_safe: bool | None = None
     why: str = ""
+    ending: bool = False
+    """Sent by a command of the user's that ends by itself, not by us: its exit code belongs to the answer."""
 
 
 @cache

@@ -31,6 +31,8 @@ TERM_GRACE_S = 2.0
 """Between TERM and KILL of a process group that passed its deadline."""
 EXIT_GRACE_S = 2.0
 """For a process that has given its last message to be gone."""
+ENDING_GRACE_S = 10.0
+"""For a command of the user's that has only said that it is about to end by itself: its exit code tells more."""
 KILL_GRACE_S = 2.0
 """For a killed process to be reapable; one that something traces or holds is given up after it."""
 LOG_LIMIT_BYTES = 64 << 20
@@ -65,6 +67,8 @@ class Job:
     status: int | None = None
     """Wait status once reaped."""
     timed_out: bool = False
+    cut_short: bool = False
+    """Killed after its answer: how it ended is our doing and says nothing."""
     leftovers: int = 0
     """Descendants that were still alive when the process had ended."""
     started: float = field(default_factory=time.monotonic)
@@ -108,8 +112,8 @@ class Guardian:
                     "zygote": self._zygote is not None,
                     "answer": job.answer,
                     "mark": job.marks,
-                    "exit_code": None if job.status is None else _exit_code(job.status),
-                    "signal": None if job.status is None else _signal(job.status),
+                    "exit_code": None if job.status is None or job.cut_short else _exit_code(job.status),
+                    "signal": None if job.status is None or job.cut_short else _signal(job.status),
                     "timed_out": job.timed_out,
                     "leftovers": job.leftovers,
                     "garbage_bytes": job.decoder.garbage_bytes,
@@ -239,12 +243,13 @@ class Guardian:
             elif job.answer is not None and keep and job.answer["kind"] == "ready":
                 return
             elif job.answer is not None:
-                kill_at = kill_at or now + EXIT_GRACE_S
+                kill_at = kill_at or now + (ENDING_GRACE_S if job.answer.get("ending") else EXIT_GRACE_S)
             elif kill_at is None and now >= deadline:
                 job.timed_out = True
                 _signal_job(job, signal.SIGTERM)
                 kill_at = now + TERM_GRACE_S
             if killed_at is None and kill_at is not None and now >= kill_at:
+                job.cut_short = job.answer is not None
                 _signal_job(job, signal.SIGKILL)
                 killed_at = now
         self._end(job)

@@ -40,6 +40,10 @@ class Channel:
         self._writer = writer
         self._number = 0
 
+    def of_writer(self, writer: str) -> "Channel":
+        """The same pipe for another process."""
+        return Channel(self._fd, self._token, writer)
+
     def close(self) -> None:
         """Close the descriptor in this process."""
         os.close(self._fd)

@@ -34,6 +34,7 @@ def attach(path: str) -> None:
     torch.autograd.backward = _around(watch, torch.autograd.backward)
     batches = dataloader._BaseDataLoaderIter
     batches.__next__ = _fetching(watch, batches.__next__)  # type: ignore[method-assign, assignment]
+    os.register_at_fork(after_in_child=watch.forked)
     watch.begin()
 
 
@@ -58,6 +59,9 @@ def _fetching(watch: Watch, fetch: Callable[[Any], Any]) -> Callable[[Any], Any]
             batch = fetch(batches)
         except StopIteration:
             watch.after_batch(batches, None)
+            raise
+        except (RuntimeError, MemoryError) as error:
+            watch.note(error)
             raise
         watch.after_batch(batches, batch)
         return batch

@@ -1,7 +1,7 @@
 """What a command trains on, as far as it can be seen: batches of PyTorch's data loader, else what its models are called with."""
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ class Batches:
     def __init__(self, asked: int) -> None:
         self._asked = asked
         self._fetched: object = None
-        self._calls: list[Any] = []
+        self._looked_at: set[int] = set()
+        """Ids of models."""
         self._from_loader = False
         self.words = ""
         """Shapes of a batch that was trained on."""
@@ -64,13 +65,32 @@ class Batches:
         if self._from_loader:
             return
         for model in _models_of(parameters):
-            if model._compiled_call_impl is None:  # a hook inside of the graph would be compiled along
-                hook = model.register_forward_pre_hook(self._seen, with_kwargs=True)
-                self._calls.append(hook)
+            # a hook inside of the graph would be compiled along
+            if model._compiled_call_impl is None and id(model) not in self._looked_at:
+                self._looked_at.add(id(model))
+                model.register_forward_pre_hook(_Spy(self), with_kwargs=True)
 
-    def _seen(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+
+class _Spy:
+    """Sees what a model is called with. A copy of the model, or one read from a file, is not looked at."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
-            self.called(args, kwargs)
+            self._batches.called(args, kwargs)
+
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+        return _no_spy, ()
+
+
+def _no_spy() -> Callable[..., None]:
+    return _see_nothing
+
+
+def _see_nothing(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Stands in the place of a spy."""
 
 
 def _models_of(parameters: Iterable[nn.Parameter]) -> list[nn.Module]:

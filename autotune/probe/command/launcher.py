@@ -1,5 +1,6 @@
 """Probes of a training command: started as the user would start it, with the hook in its environment. Parent side, no torch."""
 
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -37,7 +38,7 @@ from autotune.probe.answers import (
 )
 from autotune.probe.classify import classify
 from autotune.probe.command.containment import contained, visible_devices
-from autotune.probe.command.orders import HOOK_VARIABLE, HookOrder
+from autotune.probe.command.orders import HOOK_VARIABLE, LAUNCHER, HookOrder
 from autotune.probe.command.unwatched import Sampler, judge_unwatched
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
@@ -50,6 +51,9 @@ _SITE = Path(__file__).resolve().parent / "site"
 _ROOT = Path(__file__).resolve().parents[3]
 _REHEARSED_STEPS = 2
 """The first shows the optimizer, the second what models are called with where there is no data loader."""
+_HOOK_NEEDS = ("psutil", "pynvml")
+"""Beside torch: what a Python without autotune lacks."""
+_LARGEST_CODE_BYTES = 1 << 20
 
 
 class CommandLauncher:
@@ -85,7 +89,7 @@ class CommandLauncher:
         self.close()
 
     def close(self) -> None:
-        """End every process and remove the working files, those the command wrote to ``{scratch}`` included."""
+        """End every process and remove the working files."""
         self._guarded.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -105,7 +109,7 @@ class CommandLauncher:
             EnvironmentTrouble: there is no such device, or no process can be started.
         """
         self._guarded.start()
-        ended, request = self._rehearse(device, batch_size)
+        ended, log = self._rehearse(device, batch_size)
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
@@ -116,8 +120,7 @@ class CommandLauncher:
         if ended.mark is None and answer is None:
             self._watched = False
             self._say(f"the hook does not attach: {self._why_not()}; memory is sampled, and exit code and log decide")
-        else:
-            self._refuse_bugs(ended, request)
+        self._refuse_bugs(ended, log)
         info = WorkloadInfo(
             ref="",
             fingerprint=digest([self._files_named()]),
@@ -149,8 +152,18 @@ class CommandLauncher:
             reserve_bytes=reserve_bytes,
             others_bytes=before_bytes,
         )
-        if not self._watched:
-            return self._unwatched(request, question, budget, started_at)
+        try:
+            if not self._watched:
+                return self._unwatched(request, question, budget, started_at)
+            return self._watch(request, question, budget, started_at, before_bytes)
+        finally:
+            shutil.rmtree(Path(request.stdout).parent, ignore_errors=True)
+
+    def _watch(
+        self, request: Request, question: Question, budget: Budget, started_at: datetime, before_bytes: int | None
+    ) -> ProbeResult:
+        """Run it with the hook in it."""
+        assert self.machine is not None
         ended = _without_early_end(self._guarded.ask(request))
         return probe_result(
             question,
@@ -159,7 +172,7 @@ class CommandLauncher:
             machine=self.machine,
             budget_bytes=budget.limit_bytes,
             started_at=started_at,
-            launcher="command",
+            launcher=LAUNCHER,
             stdout=Path(request.stdout),
             stderr=Path(request.stderr),
             of_command=True,
@@ -188,29 +201,52 @@ class CommandLauncher:
         assert self.machine is not None
         return nvml.used_bytes(self.machine.device_uuid) if self.machine.device == "cuda" else None
 
-    def _rehearse(self, device: str, batch_size: int) -> tuple[Ended, Request]:
-        """Once, and once more at twice the size where the first size is one that the training does not bear."""
+    def _rehearse(self, device: str, batch_size: int) -> tuple[Ended, str]:
+        """Once, and once more at twice the size where the first size is one that the training does not bear.
+
+        Returns:
+            How it ended, and the end of what it wrote to its error output.
+        """
         for size in (batch_size, 2 * batch_size):
             request = self._request(size, Settings(), device, steps=_REHEARSED_STEPS, rehearsal=True)
             ended = _without_early_end(self._guarded.ask(request))
+            log = tail(Path(request.stderr))
+            shutil.rmtree(Path(request.stdout).parent, ignore_errors=True)
             answer = read_answer(ended)
-            if answer is None or not answer.raised:
+            if ended.exit_code in (0, None) and (answer is None or not answer.raised):
                 break
-        return ended, request
+        return ended, log
 
-    def _refuse_bugs(self, ended: Ended, request: Request) -> None:
+    def _refuse_bugs(self, ended: Ended, text: str) -> None:
         """End here what no other size would help.
 
         Raises:
-            WorkloadError: the command has failed so.
+            WorkloadError: the command has failed so, or takes too long.
         """
-        text = tail(Path(request.stderr))
-        facts = evidence(ended, read_answer(ended), device="cpu", capacity_bytes=0, stderr_tail=text, of_command=True)
+        answer = read_answer(ended)
+        by_itself = f"try it by itself: {fill(self._source, 1, {}, 'DIR').text}"
+        if not self._watched and (ended.timed_out or ended.exit_code == 0):
+            return  # all that can be asked of it
+        if ended.timed_out:
+            raise WorkloadError(
+                f"{_REHEARSED_STEPS} steps of the command at its smallest batch size did not end in {self._timeout_s:g} s",
+                hint=f"give more by --timeout, or look what it waits for; {by_itself}",
+                detail=text,
+            )
+        if answer is not None and not answer.raised:
+            return  # it trained and ended early, of which the probes tell
+        facts = evidence(ended, answer, device="cpu", capacity_bytes=0, stderr_tail=text, of_command=True)
         _, failure = classify(facts)
+        if failure.cause is Cause.NO_ANSWER:
+            raise WorkloadError(
+                f"the command ended by itself, with exit code {ended.exit_code}, and did not train",
+                hint=by_itself,
+                detail=text,
+            )
         if failure.cause is Cause.USER_BUG:
             raise WorkloadError(
                 f"the command fails: {failure.message}",
-                hint=failure.hint or f"try it by itself: {fill(self._source, 1, {}, 'DIR').text}",
+                hint=failure.hint or by_itself,
                 detail=failure.traceback or text,
             )
 
@@ -245,7 +281,7 @@ class CommandLauncher:
         os.mkfifo(pipe, 0o600)
         token = new_token()
         HookOrder(
-            root=str(_ROOT),
+            roots={"autotune": str(_ROOT), **{name: _folder(name) for name in _HOOK_NEEDS}},
             pipe=str(pipe),
             token=token,
             trouble=str(self._directory / "trouble"),
@@ -289,7 +325,7 @@ class CommandLauncher:
     def _files_named(self) -> list[list[str]]:
         """Words of the command that are files, with their contents' hashes: the code of what cannot be looked into."""
         files = [(word, Path(self._source.directory, word)) for word in self._source.command]
-        return [[word, digest([path.read_bytes().hex()])] for word, path in files if path.is_file()]
+        return [[word, _contents(path)] for word, path in files if path.is_file()]
 
     def _with_command(self, info: WorkloadInfo) -> WorkloadInfo:
         """What is known of the command beside what the rehearsal saw."""
@@ -322,9 +358,28 @@ class CommandLauncher:
 
 
 def _without_early_end(ended: Ended) -> Ended:
-    """A process that failed says only by its log why, if all that the hook saw was its end."""
+    """A process that failed, or was stopped, says only by its log why, if all that the hook saw was its end.
+
+    One that we ended has said all there is: that a script around it then misses what training would have left is no
+    failure.
+    """
     answer = read_answer(ended)
-    failed = ended.exit_code not in (0, None) and answer is not None
-    if failed and answer is not None and not answer.raised and answer.refused is None:
+    failed = ended.timed_out or ended.exit_code not in (0, None)
+    if failed and answer is not None and answer.ending and not answer.raised:
         return replace(ended, answer=None)
     return ended
+
+
+def _folder(name: str) -> str:
+    """The folder that a package, or a module of one file, is imported from."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.origin is not None, f"{name} is installed with autotune"
+    return str(Path(spec.origin).parents[1 if spec.submodule_search_locations else 0])
+
+
+def _contents(path: Path) -> str:
+    """What tells a file from a changed one: its contents, or of a large one (no code, but data) its size and time."""
+    status = path.stat()
+    if status.st_size > _LARGEST_CODE_BYTES:
+        return digest([status.st_size, status.st_mtime_ns])
+    return digest([path.read_bytes().hex()])

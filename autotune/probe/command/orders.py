@@ -7,6 +7,8 @@ from typing import Self
 
 from autotune.model import Form
 
+LAUNCHER = "command"
+"""``ProbeResult.launcher`` of a command that was watched."""
 HOOK_VARIABLE = "AUTOTUNE_HOOK"
 """Environment variable with the path of the order; without it the start-up file does nothing."""
 
@@ -15,8 +17,8 @@ HOOK_VARIABLE = "AUTOTUNE_HOOK"
 class HookOrder:
     """One run of the command."""
 
-    root: str
-    """Folder that autotune itself is imported from, should the command's Python not find it."""
+    roots: dict[str, str]
+    """Package -> folder that it is imported from, should the command's Python not have it: autotune, and what it needs."""
     pipe: str
     """Named pipe to answer on."""
     token: str

@@ -5,6 +5,7 @@ of its steps stands for one of all. Nothing here may raise into the user's code,
 """
 
 import contextlib
+import multiprocessing
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ import torch
 
 from autotune.model import Form, Phase
 from autotune.probe.command.batches import Batches
-from autotune.probe.command.orders import HookOrder
+from autotune.probe.command.orders import LAUNCHER, HookOrder
 from autotune.probe.meter import CudaMeter, Meter, make_meter
 from autotune.probe.raised import told
 from autotune.probe.recorder import Recorder
@@ -25,8 +26,8 @@ from autotune.probe.steps import SETTLE_STEPS, storage_bytes
 from autotune.probe.wire import Channel
 from autotune.workload.batch import tensors
 
-LAUNCHER = "command"
-"""``ProbeResult.launcher`` of a command that was watched."""
+_NO_MEMORY = ("DefaultCPUAllocator", "not enough memory")
+"""In the text of what PyTorch raises where the host's memory ran out; it has no type of its own."""
 
 
 class CaughtOutOfMemory(RuntimeError):
@@ -39,10 +40,15 @@ class Watch:
     def __init__(self, order: HookOrder, channel: Channel) -> None:
         self._order = order
         self._channel = channel
+        self._forked = False
+        self._start()
+
+    def _start(self) -> None:
+        """Nothing has been seen yet in this process."""
         self._process = os.getpid()
         self._first_rank = os.environ.get("RANK", "0") == "0"
         self._began = time.perf_counter()
-        self._batches = Batches(order.batch_size)
+        self._batches = Batches(self._order.batch_size)
         self._recorder: Recorder | None = None
         self._inside: AbstractContextManager[None] | None = None
         """The phase that goes on."""
@@ -56,29 +62,39 @@ class Watch:
         self._training = False
         """Whether the first batch, or backward pass, has come."""
         self._done = False
+        self._caught: dict[str, object] | None = None
+        """An exhausted memory that passed through here, as it is told; the command may catch it."""
 
     def begin(self) -> None:
         """Set the limit, or see to it that it is set as soon as the device starts."""
-        self._channel.send("mark", phase=Phase.LOAD, step=None)
+        if not _is_worker():
+            self._channel.send("mark", phase=Phase.LOAD, step=None)
         kind = self._order.device.partition(":")[0]
         if kind == "cpu":
-            try:
-                self._record(torch.device("cpu"))
-            except MemoryError as error:  # what was imported before torch does not fit by itself
-                self.failed(error)
-                os._exit(1)
+            self._record(torch.device("cpu"))
         elif kind == "cuda":
             torch.cuda._lazy_call(lambda: self._record(torch.device(self._order.device)))  # type: ignore[no-untyped-call]
+
+    def forked(self) -> None:
+        """This is a new process, of a data loader or one that trains: what its parent has seen is not its own."""
+        self._forked = True
+        self._channel = self._channel.of_writer(f"{os.getpid()}-")
+        self._start()
 
     def _record(self, device: torch.device) -> None:
         meter = make_meter(device)
         if isinstance(meter, CudaMeter):
             meter.others_bytes = self._order.others_bytes
         if self._order.limit_bytes is not None:
-            meter.limit(self._order.limit_bytes, self._order.reserve_bytes)
+            try:
+                meter.limit(self._order.limit_bytes, self._order.reserve_bytes)
+            except MemoryError as error:  # what was imported before torch does not fit by itself
+                self.failed(error)
+                os._exit(1)
         self._recorder = Recorder(self._channel, meter)
         self._recorder.batch_size = self._order.batch_size
-        self._enter(Phase.BUILD)
+        if not _is_worker():
+            self._enter(Phase.BUILD)
 
     def _here(self) -> bool:
         """Whether this is still the process that was attached to, and there is something left to see."""
@@ -125,13 +141,22 @@ class Watch:
             yield
             if self._depth == 1 and self._here():
                 self._after_backward()
+        except (RuntimeError, MemoryError) as error:
+            self.note(error)
+            raise
         finally:
             self._depth -= 1
+
+    def note(self, error: BaseException) -> None:
+        """The user's code is raised this, and may go on; of an exhausted memory it would go unnoticed on the CPU."""
+        exhausted = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+        if exhausted and self._recorder is not None and self._here():
+            self._caught = {**told(error), "phase": self._recorder.phase, "step": self._recorder.step}
 
     def _before_backward(self, roots: Any) -> None:
         root = next(iter(tensors(roots)), None)
         device = torch.device("cpu") if root is None else root.device
-        if self._recorder is None and self._order.device == "auto":
+        if self._recorder is None and (self._order.device == "auto" or self._forked):
             self._record(device)
         asked = torch.device(self._order.device).type if self._order.device != "auto" else device.type
         if device.type != asked:
@@ -162,7 +187,10 @@ class Watch:
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """It has stepped; with the last step asked for, the run ends here."""
         recorder = self._recorder
-        if not self._here() or recorder is None or self._optimizer is None or self._optimizer() is not optimizer:
+        if not self._here() or recorder is None:
+            return
+        if self._optimizer is None or self._optimizer() is not optimizer:
+            self._enter(Phase.FORWARD)
             return
         self._leave()
         if not self._backwards:
@@ -214,10 +242,12 @@ class Watch:
         """Say what was seen, and end this process: the rest of the training is not wanted."""
         self._leave()
         recorder.read_device()
-        if self._caught(recorder.meter):
+        if _has_run_out(recorder.meter):
             self.failed(
                 CaughtOutOfMemory("CUDA out of memory: the command caught the error and went on with something else")
             )
+        elif self._caught is not None:
+            self._tell_failure(self._caught)
         elif self._first_rank and self._order.rehearsal:
             from autotune.probe.command.described import describe
 
@@ -229,21 +259,20 @@ class Watch:
                 stream.flush()
         os._exit(0)
 
-    def _caught(self, meter: Meter) -> bool:
-        return isinstance(meter, CudaMeter) and torch.cuda.memory_stats().get("num_ooms", 0) > 0
-
-    def _measurement(self, recorder: Recorder) -> dict[str, object]:
-        seconds = recorder.meter.intervals()[: recorder.executed]
+    def _measurement(self, recorder: Recorder, *, failed: bool = False) -> dict[str, object]:
+        """What was seen; after a failure without what must be read from the device, which may be lost."""
         facts = recorder.facts
         facts["steps_asked"] = self._order.steps
         facts["observed_batch"] = self._batches.observed
         facts["data_set_size"] = self._batches.data_set_size
-        facts["first_step_seconds"] = seconds[0] if seconds else None
-        facts["step_seconds"] = seconds[self._order.form.warm_up :]
         counted = sorted(self._taken[1:] or self._taken)
-        facts["micro_batches"] = max(1, counted[len(counted) // 2]) if counted else None
-        losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
-        facts["losses"] = [loss if abs(loss) < float("inf") else None for loss in losses]
+        facts["micro_batches"] = max(1, counted[len(counted) // 2]) if counted else 1
+        if not failed:
+            seconds = recorder.meter.intervals()[: recorder.executed]
+            facts["first_step_seconds"] = seconds[0] if seconds else None
+            facts["step_seconds"] = seconds[self._order.form.warm_up :]
+            losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
+            facts["losses"] = [loss if abs(loss) < float("inf") else None for loss in losses]
         return recorder.measurement(time.perf_counter() - self._began)
 
     def _answer(self, **fields: object) -> None:
@@ -258,24 +287,44 @@ class Watch:
         """The process ends with this exception."""
         if not self._here():
             return
+        if self._recorder is not None:
+            self._recorder.meter.lift_limit()  # telling needs memory too
+        self._tell_failure(told(error))
+
+    def _tell_failure(self, fields: dict[str, object]) -> None:
         recorder = self._recorder
-        fields = told(error)
         if recorder is not None:
-            recorder.meter.lift_limit()  # telling needs memory too
-            fields |= {"memory": recorder.meter.at_failure(), "phase": recorder.phase, "step": recorder.step}
+            recorder.meter.lift_limit()
+            fields = {"phase": recorder.phase, "step": recorder.step, "memory": recorder.meter.at_failure(), **fields}
             self._leave()
-            fields["measurement"] = self._measurement(recorder)
-        self._answer(batch_size=self._order.batch_size, **fields)
+            fields["measurement"] = self._measurement(recorder, failed=True)
+        self._answer(batch_size=self._order.batch_size, ending=True, **fields)
 
     def at_exit(self) -> None:
         """The process ends by itself before the last step that was asked for; one that trained nothing says nothing."""
         recorder = self._recorder
+        error = getattr(sys, "last_value", None)  # set where nothing caught it, whoever has put another hook there
+        if isinstance(error, BaseException):
+            self.failed(error)
+        elif self._caught is not None and self._here():
+            self._tell_failure(self._caught)
         seen = recorder is not None and (
             recorder.executed or self._backwards or self._batches.data_set_size is not None
         )
         if recorder is not None and seen and self._here() and self._first_rank:
             self._leave()
-            self._answer(measurement=self._measurement(recorder), batch_size=self._order.batch_size)
+            measurement = self._measurement(recorder)
+            self._answer(measurement=measurement, batch_size=self._order.batch_size, ending=True)
+
+
+def _is_worker() -> bool:
+    """Whether ``multiprocessing`` started this interpreter for a process of its own, mostly of a data loader."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
+def _has_run_out(meter: Meter) -> bool:
+    """Whether the device's memory ran out at any time."""
+    return isinstance(meter, CudaMeter) and torch.cuda.memory_stats().get("num_ooms", 0) > 0
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

@@ -26,15 +26,14 @@ def _go_on() -> None:
 
 
 class _Own:
-    """Finds the package autotune and nothing else, for a Python that does not have it installed."""
+    """Finds autotune and the few packages its hook needs and nothing else, for a Python that does not have them."""
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self, roots: Any) -> None:
+        self._roots = roots
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name.partition(".")[0] != "autotune":
-            return None
-        return PathFinder.find_spec(name, [self._root] if path is None else path)
+        root = self._roots.get(name.partition(".")[0])
+        return None if root is None else PathFinder.find_spec(name, [root] if path is None else path)
 
 
 class _Waiting:
@@ -61,8 +60,8 @@ class _Waiting:
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             with open(self._order) as file:
-                root = json.load(file)["root"]
-            sys.meta_path.append(_Own(root))
+                roots = json.load(file)["roots"]
+            sys.meta_path.append(_Own(roots))
             from autotune.probe.command.attach import attach
 
             attach(self._order)
