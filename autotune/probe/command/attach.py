@@ -32,6 +32,8 @@ def attach(path: str) -> None:
     register_optimizer_step_pre_hook(lambda optimizer, *_: watch.before_step(optimizer))
     register_optimizer_step_post_hook(lambda optimizer, *_: watch.after_step(optimizer))
     torch.autograd.backward = _around(watch, torch.autograd.backward)
+    optimizer = torch.optim.Optimizer
+    optimizer.__init__ = _making(watch, optimizer.__init__)  # type: ignore[method-assign]
     batches = dataloader._BaseDataLoaderIter
     batches.__next__ = _fetching(watch, batches.__next__)  # type: ignore[method-assign, assignment]
     os.register_at_fork(after_in_child=watch.forked)
@@ -45,6 +47,17 @@ def _around(watch: Watch, backward: Callable[..., None]) -> Callable[..., None]:
     def watched(*args: Any, **kwargs: Any) -> None:
         with watch.backward(args[0] if args else kwargs.get("tensors")):
             backward(*args, **kwargs)
+
+    return watched
+
+
+def _making(watch: Watch, make: Callable[..., None]) -> Callable[..., None]:
+    """The constructor of an optimizer."""
+
+    @wraps(make)
+    def watched(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        make(optimizer, *args, **kwargs)
+        watch.made(optimizer)
 
     return watched
 

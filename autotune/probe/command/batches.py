@@ -1,6 +1,8 @@
 """What a command trains on, as far as it can be seen: batches of PyTorch's data loader, else what its models are called with."""
 
 import gc
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,8 +16,21 @@ from autotune.workload.dataset import length
 class Batches:
     """Sizes of the batches that were trained on, and where they came from."""
 
-    def __init__(self, asked: int) -> None:
+    def __init__(
+        self,
+        asked: int,
+        begun: Callable[[], None] = lambda: None,
+        failed: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """
+        Args:
+            asked: samples that the command was told to take.
+            begun: called before a model is called.
+            failed: called with what a model raised, whether or not somebody catches it.
+        """
         self._asked = asked
+        self.begun = begun
+        self.failed = failed
         self._fetched: object = None
         self._looked_at: set[int] = set()
         """Ids of models."""
@@ -28,8 +43,9 @@ class Batches:
         """Of the last one."""
         self.data_set_size: int | None = None
         """Of the data set trained on, where it says; of the last that gave no batch, where nothing was trained on."""
-        self.taken = 0
-        """Batches since ``taken`` was last set to 0."""
+        self._fetches = 0
+        self._calls: Counter[int] = Counter()
+        """Of each model, by its id."""
         self._size: int | None = None
 
     def fetched(self, batches: Any, batch: object | None) -> None:
@@ -39,13 +55,20 @@ class Batches:
             self.data_set_size = size if self.observed is None else self.data_set_size
         elif torch.is_grad_enabled():  # else it is for evaluation
             self._from_loader, self._fetched, self._size = True, batch, size
-            self.taken += 1
+            self._fetches += 1
 
-    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def called(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model was called with this."""
         if torch.is_grad_enabled() and not self._from_loader:
             self._fetched = (args, kwargs)
-            self.taken += 1
+            self._calls[id(model)] += 1
+
+    def take(self) -> int:
+        """Batches since it was last asked: that the loader gave, or that a single model was called with."""
+        taken = self._fetches or max(self._calls.values(), default=0)
+        self._fetches = 0
+        self._calls.clear()
+        return taken
 
     def trained(self) -> None:
         """The last batch was trained on."""
@@ -68,7 +91,9 @@ class Batches:
             # a hook inside of the graph would be compiled along
             if model._compiled_call_impl is None and id(model) not in self._looked_at:
                 self._looked_at.add(id(model))
-                model.register_forward_pre_hook(_Spy(self), with_kwargs=True)
+                spy = _Spy(self)
+                model.register_forward_pre_hook(spy, with_kwargs=True)
+                model.register_forward_hook(spy.after, always_call=True)
 
 
 class _Spy:
@@ -79,18 +104,29 @@ class _Spy:
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
-            self._batches.called(args, kwargs)
+            self._batches.begun()
+            self._batches.called(model, args, kwargs)
 
-    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+    def after(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """The model has returned, or raised."""
+        if not torch.compiler.is_compiling() and (error := sys.exception()) is not None:
+            self._batches.failed(error)
+
+    def __reduce__(self) -> tuple[Callable[[], "_Blind"], tuple[()]]:
         return _no_spy, ()
 
 
-def _no_spy() -> Callable[..., None]:
-    return _see_nothing
-
-
-def _see_nothing(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+class _Blind:
     """Stands in the place of a spy."""
+
+    def __call__(self, *call: object) -> None:
+        pass
+
+    after = __call__
+
+
+def _no_spy() -> _Blind:
+    return _Blind()
 
 
 def _models_of(parameters: Iterable[nn.Parameter]) -> list[nn.Module]:

@@ -48,7 +48,7 @@ class Watch:
         self._process = os.getpid()
         self._first_rank = os.environ.get("RANK", "0") == "0"
         self._began = time.perf_counter()
-        self._batches = Batches(self._order.batch_size)
+        self._batches = Batches(self._order.batch_size, self._go_on, self.note)
         self._recorder: Recorder | None = None
         self._inside: AbstractContextManager[None] | None = None
         """The phase that goes on."""
@@ -105,12 +105,19 @@ class Watch:
         recorder = self._recorder
         if recorder is None or not self._here():
             return
+        self._go_on()
         self._leave()
         if phase is not Phase.BUILD and not self._training:
             self._training = True
             recorder.meter.tick()  # the first step begins
         self._inside = recorder.during(phase, recorder.executed + 1 if self._training else None)
         self._inside.__enter__()
+
+    def _go_on(self) -> None:
+        """The training goes on. Where memory has run out before and somebody caught that, it is over: too large is too large."""
+        if self._caught is not None and self._here():
+            self._tell_failure(self._caught)
+            self._end(1)
 
     def _leave(self) -> None:
         inside, self._inside = self._inside, None
@@ -148,8 +155,9 @@ class Watch:
             self._depth -= 1
 
     def note(self, error: BaseException) -> None:
-        """The user's code is raised this, and may go on; of an exhausted memory it would go unnoticed on the CPU."""
-        exhausted = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+        """The user's code is raised this, and may catch it."""
+        told_by_text = isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
+        exhausted = told_by_text or isinstance(error, MemoryError | torch.OutOfMemoryError)
         if exhausted and self._recorder is not None and self._here():
             self._caught = {**told(error), "phase": self._recorder.phase, "step": self._recorder.step}
 
@@ -173,6 +181,13 @@ class Watch:
     def _after_backward(self) -> None:
         self._backwards += 1
         self._enter(Phase.FORWARD)
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer was made: there is a model, and what follows belongs to the training."""
+        if self._here() and self._recorder is not None and self._recorder.phase is Phase.BUILD:
+            self._enter(Phase.FORWARD)
+        if self._here():
+            self._batches.look_at_models(_parameters(optimizer))
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
@@ -217,8 +232,8 @@ class Watch:
         recorder.allocated_after.append(recorder.meter.allocated() - self._batches.bytes)
         recorder.timed.append(True)
         recorder.executed += 1
-        self._taken.append(self._batches.taken)
-        self._retries, self._batches.taken, self._backwards, self._loss = retries, 0, 0, None
+        self._taken.append(self._batches.take())
+        self._retries, self._backwards, self._loss = retries, 0, None
 
     def _note_composition(self, optimizer: torch.optim.Optimizer) -> None:
         assert self._recorder is not None
@@ -246,18 +261,20 @@ class Watch:
             self.failed(
                 CaughtOutOfMemory("CUDA out of memory: the command caught the error and went on with something else")
             )
-        elif self._caught is not None:
-            self._tell_failure(self._caught)
         elif self._first_rank and self._order.rehearsal:
             from autotune.probe.command.described import describe
 
             self._answer(described=describe(self._order, recorder, optimizer, self._batches))
         elif self._first_rank:
             self._answer(measurement=self._measurement(recorder), batch_size=self._order.batch_size)
+        self._end(0)
+
+    def _end(self, code: int) -> NoReturn:
+        """Without exit handlers, which may save a model or report a success."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):  # None, or closed by the user's code
                 stream.flush()
-        os._exit(0)
+        os._exit(code)
 
     def _measurement(self, recorder: Recorder, *, failed: bool = False) -> dict[str, object]:
         """What was seen; after a failure without what must be read from the device, which may be lost."""
