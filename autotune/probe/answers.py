@@ -195,6 +195,25 @@ def machine_result(described: dict[str, dict[str, Any]]) -> Machine:
     return machine
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    size: PositiveInt
+    extents: list[list[int]]
+
+
+def known_batch(described: dict[str, dict[str, Any]]) -> tuple[int, list[list[int]]]:
+    """What a rehearsed command was told, and the extents of a batch that it trained on.
+
+    Raises:
+        EnvironmentTrouble: the message has another form.
+    """
+    try:
+        known: _Known = _adapter(_Known).validate_python(described.get("known"))
+    except ValidationError as error:
+        raise EnvironmentTrouble(f"the rehearsed command answered in an unknown form: {error}") from error
+    return known.size, known.extents
+
+
 def describe_result(described: dict[str, dict[str, Any]]) -> tuple[WorkloadInfo, Machine]:
     """Validated workload and machine.
 

@@ -72,7 +72,13 @@ def _too_few_steps(measurement: Measurement) -> tuple[Outcome, Failure] | None:
         )
     if skipped:
         return None
-    if measurement.micro_batches is not None and executed:
+    if measurement.micro_batches is not None and not executed:
+        return Outcome.WORKLOAD_ERROR, Failure(
+            cause=Cause.NO_STEPS,
+            message="the command ended by itself without a single optimizer step",
+            hint="look at its output; it may find no data, go on from a finished training, or skip steps that overflow",
+        )
+    if measurement.micro_batches is not None:
         return Outcome.SIZE_LIMIT, Failure(
             cause=Cause.NO_STEPS,
             message=f"the command ended by itself after {executed} of {asked} optimizer steps",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotune.workload.batch import batch_bytes, describe, observed_batch
+from autotune.workload.batch import Extents, batch_bytes, describe, extents, grown_batch, observed_batch
 from autotune.workload.dataset import length
 
 
@@ -19,22 +19,27 @@ class Batches:
     def __init__(
         self,
         asked: int,
+        known: tuple[int, Extents] | None = None,
         begun: Callable[[], None] = lambda: None,
         failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """
         Args:
             asked: samples that the command was told to take.
+            known: another size that it was told before, and the extents of a batch that it trained on then.
             begun: called before a model is called.
             failed: called with what a model raised, whether or not somebody catches it.
         """
         self._asked = asked
+        self._known = known
         self.begun = begun
         self.failed = failed
         self._fetched: object = None
         self._looked_at: set[int] = set()
         """Ids of models."""
         self._from_loader = False
+        self.extents: list[tuple[int, ...]] = []
+        """Of the first batch that was trained on."""
         self.words = ""
         """Shapes of a batch that was trained on."""
         self.observed: int | None = None
@@ -75,13 +80,29 @@ class Batches:
         batch, self._fetched = self._fetched, None
         if batch is None:
             return
-        seen = observed_batch(batch, self._asked)
+        seen = self._samples(batch)
+        self.extents = self.extents or extents(batch)
         if seen is not None and (self.observed is None or seen > self.observed):
             self.observed = seen
         self.bytes = batch_bytes(batch)
         self.words = self.words or describe(batch)
         if self._from_loader:
             self.data_set_size = self._size
+
+    def _samples(self, batch: object) -> int | None:
+        """As ``observed_batch``; but a batch that is as it was when another size was told does not follow what is told."""
+        if self._known is None or self._known[0] == self._asked:
+            return observed_batch(batch, self._asked)
+        here = extents(batch)
+        told, there = self._known
+        if [list(each) for each in here] == [list(each) for each in there]:
+            return next((each[0] for each in here[1:] if each), None)
+        return grown_batch(here, self._asked, there, told) or observed_batch(batch, self._asked)
+
+    @property
+    def too_few(self) -> bool:
+        """Whether a loader gave nothing at all, of a data set smaller than the batch."""
+        return self.observed is None and self.data_set_size is not None and self.data_set_size < self._asked
 
     def look_at_models(self, parameters: Iterable[nn.Parameter]) -> None:
         """Where no data loader is used, see what the models with these parameters are called with from now on."""

@@ -29,7 +29,10 @@ _TRAITS = Traits(
 def describe(
     order: HookOrder, recorder: Recorder, optimizer: torch.optim.Optimizer, batches: Batches
 ) -> dict[str, object]:
-    """JSON-able ``{"workload": WorkloadInfo fields, "machine": Machine fields}``; the command itself is for the tool to add."""
+    """JSON-able ``{"workload": WorkloadInfo fields, "machine": Machine fields, "known": a batch and the size that was told}``.
+
+    The command itself is for the tool to add.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     # the meter's device: parameters may be sharded, or kept on the host
     on_cpu = recorder.meter.non_pytorch() is None
@@ -55,7 +58,8 @@ def describe(
         evaluates=bool(recorder.facts.get("evaluated")),
         traits=with_abilities(_TRAITS, machine),
     )
-    return {"workload": asdict(info), "machine": asdict(machine)}
+    known = {"size": order.batch_size, "extents": batches.extents}
+    return {"workload": asdict(info), "machine": asdict(machine), "known": known}
 
 
 def _form(batch: str) -> str:

@@ -30,6 +30,7 @@ from autotune.probe.answers import (
     Ended,
     describe_result,
     evidence,
+    known_batch,
     machine_result,
     probe_result,
     read_answer,
@@ -78,6 +79,9 @@ class CommandLauncher:
         self._number = 0
         self._watched = True
         """Whether the hook attaches."""
+        self.known_batch: int | None = None
+        self.known_extents: list[list[int]] = []
+        """What the rehearsal was told, and trained on (see ``HookOrder``)."""
         self.machine: Machine | None = None
 
     def __enter__(self) -> Self:
@@ -115,6 +119,7 @@ class CommandLauncher:
             raise refusal(answer.refused)
         if answer is not None and answer.described is not None:
             info, self.machine = describe_result(answer.described)
+            self.known_batch, self.known_extents = known_batch(answer.described)
             return self._with_command(info), self.machine
         self.machine = self._look(device)
         if ended.mark is None and answer is None:
@@ -202,12 +207,14 @@ class CommandLauncher:
         return nvml.used_bytes(self.machine.device_uuid) if self.machine.device == "cuda" else None
 
     def _rehearse(self, device: str, batch_size: int) -> tuple[Ended, str]:
-        """Once, and once more at twice the size where the first size is one that the training does not bear.
+        """At twice the size, and at the size itself where the training does not bear that.
+
+        Twice, since the first probe is of the size: what two sizes have alike does not follow what the command is told.
 
         Returns:
             How it ended, and the end of what it wrote to its error output.
         """
-        for size in (batch_size, 2 * batch_size):
+        for size in (2 * batch_size, batch_size):
             request = self._request(size, Settings(), device, steps=_REHEARSED_STEPS, rehearsal=True)
             ended = _without_early_end(self._guarded.ask(request))
             log = tail(Path(request.stderr))
@@ -287,6 +294,8 @@ class CommandLauncher:
             trouble=str(self._directory / "trouble"),
             batch_size=batch_size,
             device="cuda:0" if device.startswith("cuda") else device,
+            known_batch=self.known_batch,
+            known_extents=self.known_extents,
             directory=self._source.directory,
             **details,
         ).write(order)

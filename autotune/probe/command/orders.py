@@ -1,7 +1,7 @@
 """What the tool tells the hook in a user's command. Written by us, read by us; no torch."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +37,10 @@ class HookOrder:
     """Non-PyTorch device memory seen in earlier probes."""
     others_bytes: int | None = None
     """What others held on the device before the command was started."""
+    known_batch: int | None = None
+    """Another size that the command was told before; None = there was none."""
+    known_extents: list[list[int]] = field(default_factory=list)
+    """Of a batch that it trained on then (``workload.batch.extents``): what does not follow the size is not the batch."""
     rehearsal: bool = False
     """Also say what the command trains, and on what."""
     directory: str = ""

@@ -48,7 +48,8 @@ class Watch:
         self._process = os.getpid()
         self._first_rank = os.environ.get("RANK", "0") == "0"
         self._began = time.perf_counter()
-        self._batches = Batches(self._order.batch_size, self._go_on, self.note)
+        known = None if self._order.known_batch is None else (self._order.known_batch, self._order.known_extents)
+        self._batches = Batches(self._order.batch_size, known, self._go_on, self.note)
         self._recorder: Recorder | None = None
         self._inside: AbstractContextManager[None] | None = None
         """The phase that goes on."""
@@ -306,6 +307,9 @@ class Watch:
             return
         if self._recorder is not None:
             self._recorder.meter.lift_limit()  # telling needs memory too
+            if self._batches.too_few and isinstance(error, Exception):  # such as a mean over no batches
+                self._answer(measurement=self._measurement(self._recorder), batch_size=self._order.batch_size)
+                return
         self._tell_failure(told(error))
 
     def _tell_failure(self, fields: dict[str, object]) -> None:
