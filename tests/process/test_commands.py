@@ -115,10 +115,10 @@ def test_a_plain_script_with_a_data_loader_is_tuned_unchanged_and_the_answer_is_
     tmp_path: Path, storage: str, probe: Probe
 ) -> None:
     words = (PYTHON, str(SCRIPTS / "plain.py"), "--batch-size", "{batch}", "--output", "{scratch}")
-    plan = api.plan("", command=words, device="cpu", memory_limit=TIGHT_BYTES, multiple_of=8, recommend=False)
+    plan = api.plan("", command=words, device="cpu", memory_limit=TIGHT_BYTES, multiple_of=16, recommend=False)
     result = api.search(plan, storage=storage)
     answer = result.answer.max_batch
-    assert (result.answer.refuted_at, result.answer.limited_by) == (answer + 8, str(Cause.HOST_MEMORY))
+    assert (result.answer.refuted_at, result.answer.limited_by) == (answer + 16, str(Cause.HOST_MEMORY))
     assert result.workload.data_set_size == 1000
     assert result.workload.optimizer == "SGD"
     certificate = result.certificate
@@ -130,11 +130,11 @@ def test_a_plain_script_with_a_data_loader_is_tuned_unchanged_and_the_answer_is_
     assert {Phase.BUILD, Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER} <= {
         phase.phase for phase in measurement.phases
     }
-    refuted = next(one for one in result.probes if one.batch_size == answer + 8 and not one.fits)
+    refuted = next(one for one in result.probes if one.batch_size == answer + 16 and not one.fits)
     assert refuted.failure is not None
     assert "DefaultCPUAllocator" in refuted.failure.message
     assert "plain.py" in refuted.failure.traceback and "autotune" not in refuted.failure.traceback
-    equals_a_sweep(result, range(answer - 8, answer + 17, 8), probe)
+    equals_a_sweep(result, range(answer - 16, answer + 17, 16), probe)
 
 
 def test_a_script_of_a_shell_that_no_one_can_import_is_tuned_unchanged_and_the_answer_is_that_of_a_sweep(
@@ -143,7 +143,7 @@ def test_a_script_of_a_shell_that_no_one_can_import_is_tuned_unchanged_and_the_a
     monkeypatch.setenv("PYTHON", PYTHON)
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     script = str(SCRIPTS / "train.sh")
-    own = ["--device", "cpu", "--memory-limit", str(TIGHT_BYTES), "--multiple-of", "16", "--storage", storage]
+    own = ["--device", "cpu", "--memory-limit", str(TIGHT_BYTES), "--multiple-of", "32", "--storage", storage]
     done = run(
         [PYTHON, "-m", "autotune", "search", *own, "--set", "batch=env:TRAIN_BATCH", "--", script],
         tmp_path,
@@ -156,11 +156,11 @@ def test_a_script_of_a_shell_that_no_one_can_import_is_tuned_unchanged_and_the_a
     assert (
         f"next\ntrain with batch size {micro_batch} (batch.micro_batch in autotune.json)\nTRAIN_BATCH=" in done.stdout
     )
-    assert document["batch"]["refuted_at"] == answer + 16
+    assert document["batch"]["refuted_at"] == answer + 32
     assert document["evidence"]["samples_per_second"] > 0
     (record,) = api.searches(storage)
     plan = api.plan("", command=[script], templates=["batch=env:TRAIN_BATCH"], memory_limit=TIGHT_BYTES)
-    for size, fits in ((answer, True), (answer + 16, False)):
+    for size, fits in ((answer, True), (answer + 32, False)):
         again = probe(plan.source.command, size, "batch=env:TRAIN_BATCH", form=Form.LONG, limit_bytes=TIGHT_BYTES)
         assert again.fits is fits
     assert record.answer is not None
@@ -174,9 +174,9 @@ def test_a_command_from_python_is_searched_to_its_planted_limit_and_leaves_nothi
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
     ballast = bytearray(b"\1") * (64 * MIB)
-    words = list(behaving("planted", "5", "{scratch}"))
-    found = find_max_batch(words, device="cpu", memory_limit="1GiB", storage=tmp_path / "ledger", max_batch=12)
-    assert (int(found), found.refuted_at) == (5, 6)
+    words = list(behaving("planted", "2", "{scratch}"))
+    found = find_max_batch(words, device="cpu", memory_limit="1GiB", storage=tmp_path / "ledger", max_batch=4)
+    assert (int(found), found.refuted_at) == (2, 3)
     assert found.evidence.budget.limit_bytes == 1024 * MIB, "what the caller holds is not missing in another process"
     assert len(ballast) == 64 * MIB
     left = {path.name for path in (tmp_path / "tmp").iterdir()}

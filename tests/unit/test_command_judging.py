@@ -9,6 +9,7 @@ import pytest
 
 from autotune.model import Cause, Form, Machine, Measurement, Outcome, ProbeResult, Question, Reason, Settings
 from autotune.probe.answers import Ended
+from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.command.launcher import _without_early_end
 from autotune.probe.command.unwatched import judge_unwatched
 from autotune.probe.judge import judge
@@ -169,3 +170,21 @@ def test_what_was_seen_of_a_run_that_ended_by_itself_counts_only_where_it_ended_
 ) -> None:
     ended = replace(ENDED, answer=answer, **end)  # type: ignore[arg-type]
     assert _without_early_end(ended).answer == (answer if kept else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "kills", "found"),
+    [
+        ("Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.", 0, (Outcome.CRASHED, Cause.SIGNAL)),
+        ("Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.", 1, (Outcome.OUT_OF_MEMORY, Cause.HOST_MEMORY)),
+        ("Command '['python', 't.py']' returned non-zero exit status 1.", 0, (Outcome.CRASHED, Cause.NO_ANSWER)),
+    ],
+)
+def test_a_launcher_that_reports_how_its_process_ended_is_not_itself_at_fault(
+    text: str, kills: int, found: tuple[Outcome, Cause]
+) -> None:
+    raised = Raised(type="subprocess.CalledProcessError", bases=("subprocess.CalledProcessError",), text=text)
+    outcome, failure = classify(
+        Evidence(raised=(raised,), answered=True, exit_code=1, host_oom_kills=kills, capacity_bytes=1 << 30)
+    )
+    assert (outcome, failure.cause) == found
