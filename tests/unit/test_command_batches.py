@@ -150,3 +150,16 @@ def test_samples_packed_into_one_dimension_and_time_before_batch_are_seen_to_fol
     time_first.fetched(Loading(1000), (torch.zeros(17, 8),))
     time_first.trained()
     assert time_first.observed == 8
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchScript itself, in newer PyTorch
+def test_scripted_models_are_left_alone() -> None:
+    batches, model = Batches(4), nn.Sequential(nn.Linear(3, 1))
+    batches.look_at_models(model.parameters())
+    assert batches.knows(model.parameters())
+    assert not batches.knows(nn.Linear(3, 1).parameters())
+    batches.look_away(model)
+    assert not model._forward_pre_hooks and not model._forward_hooks
+    traced = torch.jit.trace(model, torch.zeros(2, 3))  # type: ignore[no-untyped-call]
+    batches.look_at_models(traced.parameters())
+    assert traced(torch.zeros(2, 3)).shape == (2, 1)

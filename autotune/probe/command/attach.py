@@ -34,6 +34,7 @@ def attach(path: str) -> None:
     torch.autograd.backward = _around(watch, torch.autograd.backward)
     optimizer = torch.optim.Optimizer
     optimizer.__init__ = _making(watch, optimizer.__init__)  # type: ignore[method-assign]
+    torch.jit.script = _scripting(watch, torch.jit.script)
     batches = dataloader._BaseDataLoaderIter
     batches.__next__ = _fetching(watch, batches.__next__)  # type: ignore[method-assign, assignment]
     os.register_at_fork(after_in_child=watch.forked)
@@ -58,6 +59,17 @@ def _making(watch: Watch, make: Callable[..., None]) -> Callable[..., None]:
     def watched(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         make(optimizer, *args, **kwargs)
         watch.made(optimizer)
+
+    return watched
+
+
+def _scripting(watch: Watch, script: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.jit.script``; names are looked up in the frame that calls it, which is one further up now."""
+
+    @wraps(script)
+    def watched(obj: Any, optimize: None = None, _frames_up: int = 0, **kwargs: Any) -> Any:
+        watch.scripted(obj)
+        return script(obj, optimize, _frames_up + 1, **kwargs)
 
     return watched
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from autotune.workload.batch import Extents, batch_bytes, describe, extents, grown_batch, observed_batch
 from autotune.workload.dataset import length
@@ -35,8 +36,10 @@ class Batches:
         self.begun = begun
         self.failed = failed
         self._fetched: object = None
-        self._looked_at: set[int] = set()
-        """Ids of models."""
+        self._looked_at: dict[int, list[RemovableHandle]] = {}
+        """By the id of a model: what looks at it."""
+        self._known_parameters: set[int] = set()
+        """Ids of those of the models that are looked at."""
         self._from_loader = False
         self.extents: list[tuple[int, ...]] = []
         """Of the first batch that was trained on."""
@@ -105,16 +108,30 @@ class Batches:
         return self.observed is None and self.data_set_size is not None and self.data_set_size < self._asked
 
     def look_at_models(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Where no data loader is used, see what the models with these parameters are called with from now on."""
-        if self._from_loader:
-            return
+        """See what the models with these parameters are called with from now on, and whether they raise."""
         for model in _models_of(parameters):
-            # a hook inside of the graph would be compiled along
-            if model._compiled_call_impl is None and id(model) not in self._looked_at:
-                self._looked_at.add(id(model))
+            # a hook inside of the graph would be compiled along, and a scripted module bears none
+            if (
+                model._compiled_call_impl is None
+                and not isinstance(model, torch.jit.ScriptModule)
+                and id(model) not in self._looked_at
+            ):
                 spy = _Spy(self)
-                model.register_forward_pre_hook(spy, with_kwargs=True)
-                model.register_forward_hook(spy.after, always_call=True)
+                self._looked_at[id(model)] = [
+                    model.register_forward_pre_hook(spy, with_kwargs=True),
+                    model.register_forward_hook(spy.after, always_call=True),
+                ]
+            self._known_parameters |= {id(one) for one in model.parameters()}
+
+    def knows(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Whether all of these belong to models that were looked for; finding models takes its time."""
+        return all(id(one) in self._known_parameters for one in parameters)
+
+    def look_away(self, model: object) -> None:
+        """Do not look at a model, or at parts of it, any longer."""
+        for part in model.modules() if isinstance(model, nn.Module) else ():
+            for handle in self._looked_at.pop(id(part), []):
+                handle.remove()
 
 
 class _Spy:
@@ -124,7 +141,7 @@ class _Spy:
         self._batches = batches
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not torch.jit.is_tracing():
             self._batches.begun()
             self._batches.called(model, args, kwargs)
 

@@ -187,8 +187,13 @@ class Watch:
         """An optimizer was made: there is a model, and what follows belongs to the training."""
         if self._here() and self._recorder is not None and self._recorder.phase is Phase.BUILD:
             self._enter(Phase.FORWARD)
-        if self._here():
-            self._batches.look_at_models(_parameters(optimizer))
+        parameters = _parameters(optimizer)
+        if self._here() and not self._batches.knows(parameters):
+            self._batches.look_at_models(parameters)
+
+    def scripted(self, model: object) -> None:
+        """A model is about to be translated into TorchScript, which would try to translate what looks at it, too."""
+        self._batches.look_away(model)
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step."""
