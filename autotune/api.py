@@ -29,9 +29,10 @@ from autotune.model import (
     WorkloadInfo,
 )
 from autotune.planning import PlanOptions, make_plan, with_own_settings
-from autotune.ports import SearchObserver
+from autotune.ports import Laboratory, SearchObserver
 from autotune.session import Session
 from autotune.units import format_bytes
+from autotune.workload.command import parse_command
 from autotune.workload.source import INSIDE_VARIABLE, parse_source
 
 STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
@@ -61,12 +62,33 @@ class MaxBatch:
     __index__ = __int__
 
 
-def plan(ref: str, *, script_args: Sequence[str] = (), **options: Unpack[PlanOptions]) -> Plan:
-    """A checked plan for ``FILE.py[:NAME]`` or ``pkg.mod[:NAME]``.
+def plan(
+    ref: str,
+    *,
+    script_args: Sequence[str] = (),
+    command: Sequence[str] = (),
+    templates: Sequence[str] = (),
+    **options: Unpack[PlanOptions],
+) -> Plan:
+    """A checked plan for ``FILE.py[:NAME]`` or ``pkg.mod[:NAME]``, or for a training command.
+
+    Args:
+        ref: of the file or module; empty where a command is given.
+        script_args: what the file shall see in ``sys.argv[1:]``.
+        command: words of a training command with ``{batch}`` in it.
+        templates: how the command is told settings, as ``NAME=TEMPLATE``.
+        options: as ``find_max_batch`` explains them.
 
     Raises:
-        UsageError: a value makes no sense, or the file is not there.
+        UsageError: a value makes no sense, or the file or program is not there.
     """
+    if command:
+        return make_plan(parse_command(command, templates, Path.cwd()), **options)
+    if templates:
+        raise UsageError(
+            f"--set {templates[0]!r} is for training commands, and {ref} is none",
+            hint="give the command behind --: autotune search -- python train.py --batch-size {batch}",
+        )
     return make_plan(parse_source(ref, script_args, Path.cwd()), **options)
 
 
@@ -104,10 +126,11 @@ def find_max_batch(
     again with nothing changed, it answers from the ledger after one confirming probe.
 
     Args:
-        workload: a reference (``"model.py:Task"``), a function that makes the model, a live ``nn.Module``, or a live
-            Hugging Face ``Trainer`` or ``LightningModule``, which have all the rest.
+        workload: a reference (``"model.py:Task"``), a function that makes the model, a live ``nn.Module``, a live Hugging
+            Face ``Trainer`` or ``LightningModule``, which have all the rest, or the words of a training command with
+            ``{batch}`` among them (``["python", "train.py", "--batch-size", "{batch}"]``).
         make_batch: ``make_batch(batch_size)`` -> a batch of CPU tensors; needed unless ``workload`` is a reference, a
-            ``Trainer`` or a ``LightningModule`` with loaders, or ``make_loader`` or ``make_dataset`` is given.
+            command, a ``Trainer`` or a ``LightningModule`` with loaders, or ``make_loader`` or ``make_dataset`` is given.
         loss: ``loss(model, batch)`` -> scalar tensor; default: the output's ``.loss``, cross-entropy or MSE.
         make_optimizer: ``make_optimizer(params)``; default AdamW.
         evaluate: ``evaluate(model, batch)``, run in eval mode between training steps. Its limit is found apart, and never
@@ -173,23 +196,33 @@ def find_max_batch(
             eval_batch=eval_batch,
             recommend=False,
         )
-        result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=True)
+        trains_here = not source.command  # a command trains in a process of its own
+        result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=trains_here)
     return MaxBatch(result.answer.max_batch, result.answer.refuted_at, result)
 
 
 def _source(workload: object, functions: "dict[str, Any]", path: Path) -> Source:
     """The workload as probe processes will load it: a reference as it is, live objects pickled into ``path``."""
-    if isinstance(workload, str | os.PathLike):
-        given = [name for name, function in functions.items() if function is not None]
-        if given:
-            raise UsageError(
-                f"{', '.join(given)} given beside the reference {os.fspath(workload)!r}",
-                hint="define them in that file, or pass the model or its maker instead of a path",
-            )
-        return parse_source(os.fspath(workload), (), Path.cwd())
-    from autotune.workload.live import pack
+    command = _command(workload)
+    if not isinstance(workload, str | os.PathLike) and not command:
+        from autotune.workload.live import pack
 
-    return pack(workload, path=path, **functions)
+        return pack(workload, path=path, **functions)
+    given = [name for name, function in functions.items() if function is not None]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} given beside {workload!r}",
+            hint="define them in that file, or pass the model or its maker instead of a path or command",
+        )
+    if isinstance(workload, str | os.PathLike):
+        return parse_source(os.fspath(workload), (), Path.cwd())
+    return parse_command(command, (), Path.cwd())
+
+
+def _command(workload: object) -> tuple[str, ...]:
+    """The words of a training command; empty if it is none."""
+    words = tuple(workload) if isinstance(workload, list | tuple) else ()
+    return words if all(isinstance(word, str) for word in words) else ()
 
 
 def search(
@@ -214,18 +247,10 @@ def _search(
     """``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then."""
     _refuse_inside()
     from autotune.probe.host import own_data_bytes
-    from autotune.probe.launcher import Launcher
 
     started = time.monotonic()
     with ExitStack() as stack:
-        launcher = stack.enter_context(
-            Launcher(
-                plan.source,
-                timeout_s=plan.timeout_s,
-                seed=plan.seed,
-                say=observer.note,
-            )
-        )
+        launcher = stack.enter_context(_launcher(plan, observer.note))
         launcher.preload(plan.device)
         # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
         import autotune.report.advice
@@ -247,6 +272,16 @@ def _search(
         return session.run(fresh=fresh)
 
 
+def _launcher(plan: Plan, say: Callable[[str], None]) -> Laboratory:
+    """What runs the probes of this plan's workload."""
+    from autotune.probe.command.launcher import CommandLauncher
+    from autotune.probe.launcher import Launcher
+
+    if plan.source.command:
+        return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say)
+    return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say)
+
+
 def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
     """What is recognised in the workload, and the machine it would run on; no training step is run.
 
@@ -255,9 +290,7 @@ def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
         EnvironmentTrouble: no such device.
     """
     _refuse_inside()
-    from autotune.probe.launcher import Launcher
-
-    with Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed) as launcher:
+    with _launcher(plan, lambda text: None) as launcher:
         return launcher.describe(plan.device, plan.multiple_of)
 
 

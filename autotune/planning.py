@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
-from autotune.knobs import choices
+from autotune.knobs import choices, told
 from autotune.model import Objective, Plan, Precision, Settings, Source, WorkloadInfo
 from autotune.units import parse_bytes
 
@@ -106,10 +106,14 @@ def make_plan(
     eval_batch = None if eval_batch is None else _count("eval_batch", eval_batch)
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
         raise UsageError(f"trials is {trials!r}", hint="give --trials a whole number from 0 on")
+    if source.command:
+        space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
+    else:
+        space = choices(fix, allow, forbid, settings) if tune else ()
     return Plan(
         source=source,
         settings=settings,
-        space=choices(fix, allow, forbid, settings) if tune else (),
+        space=space,
         objective=Objective(objective),
         effective_batch=effective_batch,
         world=world,

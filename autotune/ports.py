@@ -1,7 +1,8 @@
 """What the tuner needs from the rooms below it. Implementations fit by shape; they do not import this file."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
 from autotune.model import Budget, Machine, ProbeResult, Question, Stop, WorkloadInfo
 
@@ -36,6 +37,37 @@ class Prober(Protocol):
 
         Raises:
             EnvironmentTrouble: the probe process cannot be started at all.
+        """
+        ...
+
+
+class Laboratory(Prober, Protocol):
+    """Knows one workload: loads it, looks at it, and runs its probes. Leaving it ends every process."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def preload(self, device: str) -> None:
+        """Begin to load the workload; returns at once.
+
+        Raises:
+            EnvironmentTrouble: no process can be started.
+        """
+        ...
+
+    def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
+        """What the workload is, and the machine.
+
+        Args:
+            device: ``auto``, or a torch device.
+            batch_size: a small one that the workload may be asked for.
+
+        Raises:
+            WorkloadError: the workload fails by itself.
+            EnvironmentTrouble: the device is not there, or processes cannot be started.
         """
         ...
 

@@ -24,12 +24,11 @@ from autotune.model import (
     WorkloadInfo,
     digest,
 )
-from autotune.ports import Concluding, SearchObserver, Strategy
+from autotune.ports import Concluding, Prober, SearchObserver, Strategy
 from autotune.tuner import non_pytorch_bytes, tune
 from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
-    from autotune.probe.launcher import Launcher
     from autotune.search.allocators import BestAllocator
     from autotune.search.loading import Finder
     from autotune.storage.store import Store
@@ -74,7 +73,7 @@ class Session:
         self,
         plan: Plan,
         store: "Store",
-        launcher: "Launcher",
+        launcher: Prober,
         observer: SearchObserver,
         workload: WorkloadInfo,
         machine: Machine,
@@ -210,7 +209,8 @@ class Session:
             max_batch=self._plan.max_batch,
             data_set_size=self._workload.data_set_size,
             recommend=self._plan.recommend,
-            trace=device == "cuda" and self._workload.sized,  # else nothing says how batches follow the size
+            # a command trains at one size, and of some loaders nothing says how batches follow the size
+            trace=device == "cuda" and self._workload.sized and not self._plan.source.command,
             settings=self._plan.settings,
             varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
@@ -234,6 +234,7 @@ class Session:
             trials=plan.trials,
             seed=plan.seed,
             time_budget_s=budget_s,
+            compares=not plan.source.command,
         )
         if "loader_workers" not in space.loading_knobs:
             return self._with_own_loader(settings_finder)

@@ -6,7 +6,6 @@ Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself f
 
 import os
 import select
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import typer
 from typer.main import get_command
 
 from autotune.cli import explain, export, init, inspect, max_batch, runs, schema, search
+from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
 
@@ -79,7 +79,7 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
         command.main(prog_name=PROGRAM)  # answers the shell and exits
     try:
         # Not command.main(): it would silently turn any closed pipe, also one to a probe, into exit code 1.
-        with stoppable(), command.make_context(program, list(argv), obj=resume_command(program, argv)) as context:
+        with stoppable(), command.make_context(program, list(argv), obj=Invocation(program, tuple(argv))) as context:
             command.invoke(context)
             sys.stdout.flush()
         return 0
@@ -108,13 +108,6 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
             hint="please report it with the text above and the command line",
         )
         return _CODE_BUG
-
-
-def resume_command(program: str, argv: Sequence[str]) -> str:
-    """The command that goes on where this one was stopped: the same, without asking to start afresh."""
-    own_end = argv.index("--") if "--" in argv else len(argv)
-    own = [word for word in argv[:own_end] if word != "--fresh"]
-    return f"{program} {shlex.join([*own, *argv[own_end:]])}"
 
 
 def _misused(error: Any, program: str, argv: Sequence[str]) -> int:

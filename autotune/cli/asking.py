@@ -1,5 +1,6 @@
 """The way of ``search`` and ``max-batch`` from a command line to a result, or to an error that says what is left."""
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
         plan = api.plan(
             asked.model,
             script_args=asked.script_args,
+            command=asked.training_command,
+            templates=asked.templates,
             device=asked.device,
             precision=asked.precision.value,
             allocator=asked.allocator,
@@ -86,7 +89,7 @@ def _give_up(asked: Asked, error: AutotuneError, plan: Plan | None, progress: Pr
         content = failure_document(
             error,
             created=datetime.now(UTC),
-            ref=asked.model,
+            ref=asked.model or shlex.join(asked.training_command),
             settings=plan.settings if plan else None,
             workload=progress.workload,
             machine=progress.machine,

@@ -8,21 +8,35 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.invocation import Invocation
 from autotune.errors import UsageError
 from autotune.model import Objective, Precision
 
 Model = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="MODEL",
         help="What to train: FILE.py[:NAME] or package.module[:NAME], with a model file's functions, an nn.Module, a "
-        "Hugging Face Trainer or a LightningModule.",
+        "Hugging Face Trainer or a LightningModule; or leave it out and give a training command.",
         show_default=False,
     ),
 ]
 ScriptArgs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="-- ARGS", help="Passed to the file as sys.argv[1:].", show_default=False),
+    typer.Argument(
+        metavar="-- ARGS",
+        help="Passed to the file as sys.argv[1:]; without MODEL a training command: -- python train.py --bs {batch}.",
+        show_default=False,
+    ),
+]
+Templates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=TEMPLATE",
+        help="How a training command is told a setting: words to add, or a variable: batch=env:BATCH_SIZE.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[str, typer.Option(help="Device to search on: auto, cpu, cuda, cuda:1.")]
 Storage = Annotated[
@@ -103,7 +117,11 @@ class Asked:
     """One command line of ``search`` or ``max-batch``, read but not yet checked."""
 
     model: str
+    """Empty where a training command was given."""
     script_args: tuple[str, ...]
+    training_command: tuple[str, ...]
+    """Words of it; empty where a model was given."""
+    templates: tuple[str, ...]
     device: str
     memory_limit: str | None
     precision: Precision
@@ -159,8 +177,9 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
 
     def command(
         context: typer.Context,
-        model: Model,
+        model: Model = None,
         args: ScriptArgs = None,
+        templates: Templates = None,
         device: Device = "auto",
         memory_limit: _MemoryLimit = None,
         precision: _Precision = Precision.DEFAULT,
@@ -187,10 +206,14 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         verbose: Verbose = False,
         quiet: Quiet = False,
     ) -> None:
+        invocation: Invocation = context.obj
+        ref, script_args, words = invocation.split(model, args or ())
         run(
             Asked(
-                model=model,
-                script_args=tuple(args or ()),
+                model=ref,
+                script_args=script_args,
+                training_command=words,
+                templates=tuple(templates or ()),
                 device=device,
                 memory_limit=memory_limit,
                 precision=precision,
@@ -217,7 +240,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 json=json,
                 verbose=verbose,
                 quiet=quiet,
-                resume_command=context.obj,
+                resume_command=invocation.resume_command,
             )
         )
 

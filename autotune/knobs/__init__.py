@@ -10,6 +10,8 @@ from autotune.knobs.registry import KNOBS, TARGETS, knob_of
 from autotune.knobs.rules import RULES, Rule
 from autotune.knobs.space import Left, Space, cost_of, make_space
 from autotune.knobs.texts import Value
+from autotune.knobs.told import told
+from autotune.knobs.words import in_words
 
 __all__ = [
     "KNOBS",
@@ -24,6 +26,8 @@ __all__ = [
     "Value",
     "choices",
     "cost_of",
+    "in_words",
     "knob_of",
     "make_space",
+    "told",
 ]

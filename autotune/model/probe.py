@@ -133,6 +133,10 @@ class Measurement:
     """Losses of earlier steps that were still alive at the end, each with its autograd graph; None = not looked for."""
     workers_bytes: int | None = None
     """Of ``Form.LOADING``: host memory that the loader's worker processes held for themselves, all of them together."""
+    micro_batches: int | None = None
+    """Batches that a command of the user's took for an optimizer step; None where the settings say how many."""
+    data_set_size: int | None = None
+    """Samples in the data set that a command trained on; None where that is known beforehand, or cannot be told."""
 
     @property
     def median_step_seconds(self) -> float | None:
@@ -218,4 +222,5 @@ class ProbeResult:
     def samples_per_second(self) -> float | None:
         """Throughput of a whole optimizer step (all its micro-batches); None where nothing was timed."""
         step = self.measurement.median_step_seconds
-        return self.batch_size * self.settings.accumulate / step if step else None
+        micro_batches = self.measurement.micro_batches or self.settings.accumulate
+        return self.batch_size * micro_batches / step if step else None

@@ -68,10 +68,10 @@ class WorkloadInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the workload comes from: a reference to load, or pickled live objects."""
+    """Where the workload comes from: a reference to load, pickled live objects, or a command to run."""
 
     ref: str
-    """``FILE.py[:NAME]``, ``pkg.mod[:NAME]``, or a name for the live objects."""
+    """``FILE.py[:NAME]``, ``pkg.mod[:NAME]``, a name for the live objects, or the command as typed."""
     pickle_path: str = ""
     """File with the cloudpickled live objects; empty for a reference."""
     fingerprint: str = ""
@@ -81,3 +81,7 @@ class Source:
     """Working directory of the workload."""
     search_path: tuple[str, ...] = ()
     """Extra ``sys.path`` entries of the caller (live objects)."""
+    command: tuple[str, ...] = ()
+    """Words of a training command with placeholders, such as ``{batch}``; empty = there is none."""
+    templates: tuple[tuple[str, str], ...] = ()
+    """How the command is told a setting: (name of the setting, template)."""

@@ -84,6 +84,8 @@ class _Answer:
     described: dict[str, dict[str, Any]] | None = None
     fork_safe: bool | None = None
     why: str = ""
+    ending: bool = False
+    """Sent by a command of the user's that ends by itself, not by us: its exit code belongs to the answer."""
 
 
 @cache
@@ -144,6 +146,7 @@ def evidence(
     capacity_bytes: int,
     stderr_tail: str,
     allocator: str = "",
+    of_command: bool = False,
 ) -> Evidence:
     """Everything the classifier wants to know of a process that did not complete."""
     mark = _read_mark(ended)
@@ -156,6 +159,7 @@ def evidence(
         timed_out=ended.timed_out,
         phase=answer.phase if answer else (mark.phase if mark else None),
         step=answer.step if answer else (mark.step if mark else None),
+        of_command=of_command,
         device=device,
         free_bytes=memory.free_bytes if memory else None,
         capacity_bytes=capacity_bytes,
@@ -178,6 +182,40 @@ def refusal(refused: dict[str, str]) -> AutotuneError:
     return kind(refused.get("message", ""), hint=refused.get("hint", ""), detail=refused.get("detail", ""))
 
 
+def machine_result(described: dict[str, dict[str, Any]]) -> Machine:
+    """Validated machine.
+
+    Raises:
+        EnvironmentTrouble: the message has another form.
+    """
+    try:
+        machine: Machine = _adapter(Machine).validate_python(described.get("machine"))
+    except ValidationError as error:
+        raise EnvironmentTrouble(
+            f"the process that looks at the machine answered in an unknown form: {error}"
+        ) from error
+    return machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    size: PositiveInt
+    extents: list[list[int]]
+
+
+def known_batch(described: dict[str, dict[str, Any]]) -> tuple[int, list[list[int]]]:
+    """What a rehearsed command was told, and the extents of a batch that it trained on.
+
+    Raises:
+        EnvironmentTrouble: the message has another form.
+    """
+    try:
+        known: _Known = _adapter(_Known).validate_python(described.get("known"))
+    except ValidationError as error:
+        raise EnvironmentTrouble(f"the rehearsed command answered in an unknown form: {error}") from error
+    return known.size, known.extents
+
+
 def describe_result(described: dict[str, dict[str, Any]]) -> tuple[WorkloadInfo, Machine]:
     """Validated workload and machine.
 
@@ -186,10 +224,9 @@ def describe_result(described: dict[str, dict[str, Any]]) -> tuple[WorkloadInfo,
     """
     try:
         workload = _adapter(WorkloadInfo).validate_python(described.get("workload"))
-        machine = _adapter(Machine).validate_python(described.get("machine"))
     except ValidationError as error:
         raise EnvironmentTrouble(f"the describing process answered in an unknown form: {error}") from error
-    return workload, machine
+    return workload, machine_result(described)
 
 
 def probe_result(
@@ -204,8 +241,11 @@ def probe_result(
     stderr: Path,
     trace: Trace | None = None,
     disturbed: Failure | None = None,
+    of_command: bool = False,
 ) -> ProbeResult:
-    """Classify and judge one finished process; ``disturbed`` says that others made it worthless.
+    """Classify and judge one finished process.
+
+    ``disturbed`` says that others made it worthless, ``of_command`` that it was a command of the user's.
 
     Raises:
         AutotuneError: the worker refused its order, under settings that the user has.
@@ -235,6 +275,7 @@ def probe_result(
             capacity_bytes=budget_bytes,
             stderr_tail=stderr_tail,
             allocator=question.settings.allocator,
+            of_command=of_command,
         )
         outcome, failure = classify(facts)
         if question.form is Form.COMPARE:

@@ -10,7 +10,9 @@ from autotune.probe.signatures import CARRIERS
 
 _HEADER = "Traceback (most recent call last):"
 _ERROR_LINE = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?")
-_SIGNAL = re.compile(r"terminated with signal (SIG[A-Z]+)|Signal \d+ \((SIG[A-Z]+)\) received by PID")
+_SIGNAL = re.compile(
+    r"terminated with signal (SIG[A-Z]+)|Signal \d+ \((SIG[A-Z]+)\) received by PID|died with <Signals\.(SIG[A-Z]+): \d+>"
+)
 _TERMINATE = re.compile(
     r"terminate called after throwing an instance of '(?P<gcc>[^'\n]{1,200})'(?:\s+what\(\):\s*)?"
     r"|terminating (?:due to|with) uncaught exception of type (?P<clang>[\w:]{1,200}):?"
@@ -76,5 +78,5 @@ def terminated(stderr_tail: str) -> Raised | None:
 def carried_signal(text: str) -> int | None:
     """Number of the signal that, as a launcher reports, ended one of its processes; None if it names none."""
     match = _SIGNAL.search(text)
-    name = (match[1] or match[2]) if match else ""
+    name = (match[1] or match[2] or match[3]) if match else ""
     return signal.Signals[name] if name in signal.Signals.__members__ else None

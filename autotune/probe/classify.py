@@ -205,7 +205,7 @@ def _telling(evidence: Evidence, requested: int | None) -> int:
 
 
 def _building(evidence: Evidence) -> bool:
-    return evidence.phase in (Phase.LOAD, Phase.BUILD)
+    return evidence.phase in (Phase.LOAD, Phase.BUILD) and not evidence.of_command
 
 
 def _moves_by_itself(kind: Kind, evidence: Evidence) -> bool:

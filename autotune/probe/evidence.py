@@ -34,6 +34,8 @@ class Evidence:
     phase: Phase | None = None
     """The last phase the worker reported."""
     step: int | None = None
+    of_command: bool = False
+    """The user's own command was run: whatever it does before its first step may depend on the batch size, too."""
     device: str = "cpu"
     free_bytes: int | None = None
     """Free memory of the device at the failure."""

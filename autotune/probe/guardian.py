@@ -31,12 +31,16 @@ TERM_GRACE_S = 2.0
 """Between TERM and KILL of a process group that passed its deadline."""
 EXIT_GRACE_S = 2.0
 """For a process that has given its last message to be gone."""
+ENDING_GRACE_S = 10.0
+"""For a command of the user's that has only said that it is about to end by itself: its exit code tells more."""
 KILL_GRACE_S = 2.0
 """For a killed process to be reapable; one that something traces or holds is given up after it."""
 LOG_LIMIT_BYTES = 64 << 20
 """A log that grows beyond this is started again: only its tail is kept anyway."""
 QUIT = b"quit\n"
 """What the tool sends when it is done; end-of-file alone would be missed while some fork of the tool holds the pipe."""
+_CANNOT_START = 127 << 8
+"""Wait status of a command that could not be started, as shells have it."""
 _TICK_S = 0.2  # how often a lost parent is looked for beside end-of-file
 
 
@@ -63,6 +67,8 @@ class Job:
     status: int | None = None
     """Wait status once reaped."""
     timed_out: bool = False
+    cut_short: bool = False
+    """Killed after its answer: how it ended is our doing and says nothing."""
     leftovers: int = 0
     """Descendants that were still alive when the process had ended."""
     started: float = field(default_factory=time.monotonic)
@@ -92,6 +98,8 @@ class Guardian:
             kills = host.oom_kills()
             if request.load:
                 job = self._load(request)
+            elif request.command:
+                job = self._command(request)
             elif request.fork and self._control is not None:
                 job = self._fork(request)
             else:
@@ -104,8 +112,8 @@ class Guardian:
                     "zygote": self._zygote is not None,
                     "answer": job.answer,
                     "mark": job.marks,
-                    "exit_code": None if job.status is None else _exit_code(job.status),
-                    "signal": None if job.status is None else _signal(job.status),
+                    "exit_code": None if job.status is None or job.cut_short else _exit_code(job.status),
+                    "signal": None if job.status is None or job.cut_short else _signal(job.status),
                     "timed_out": job.timed_out,
                     "leftovers": job.leftovers,
                     "garbage_bytes": job.decoder.garbage_bytes,
@@ -127,6 +135,32 @@ class Guardian:
         mine.close()
         if job.status is None:
             self._end(job)
+        return job
+
+    def _command(self, request: Request) -> Job:
+        """A command of the user's, in its own process group; all that it starts ends with it."""
+        pipe = os.open(
+            request.pipe, os.O_RDWR | os.O_NONBLOCK
+        )  # also for writing: else every writer's end were the end
+        limit = request.data_limit_bytes
+        try:
+            with open(request.stdout, "ab") as out, open(request.stderr, "ab") as err:
+                child = subprocess.Popen(
+                    limited(request.command, limit) if limit is not None else request.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=request.environment,
+                    cwd=request.directory,
+                    process_group=0,
+                )
+        except OSError as error:  # no such program, or one that may not be run: as the shell would say it
+            Path(request.stderr).write_text(f"{request.command[0]}: {error.strerror}\n")
+            os.close(pipe)
+            return Job(0, 0, pipe, Decoder(request.token), ("answer",), status=_CANNOT_START)
+        child.returncode = 0  # reaped here by os.waitpid, not by subprocess
+        job = Job(child.pid, child.pid, pipe, Decoder(request.token), ("answer",), (request.stdout, request.stderr))
+        self._watch(job, request.deadline_s)
         return job
 
     def _spawn(self, request: Request, module: str, last: tuple[str, ...], control: socket.socket | None) -> Job:
@@ -209,12 +243,13 @@ class Guardian:
             elif job.answer is not None and keep and job.answer["kind"] == "ready":
                 return
             elif job.answer is not None:
-                kill_at = kill_at or now + EXIT_GRACE_S
+                kill_at = kill_at or now + (ENDING_GRACE_S if job.answer.get("ending") else EXIT_GRACE_S)
             elif kill_at is None and now >= deadline:
                 job.timed_out = True
                 _signal_job(job, signal.SIGTERM)
                 kill_at = now + TERM_GRACE_S
             if killed_at is None and kill_at is not None and now >= kill_at:
+                job.cut_short = job.answer is not None
                 _signal_job(job, signal.SIGKILL)
                 killed_at = now
         self._end(job)
@@ -344,6 +379,15 @@ def interpreter(call: str) -> list[str]:
     """
     root = str(Path(__file__).resolve().parents[2])
     return [sys.executable, "-P", "-c", f"import sys; sys.path.append({root!r}); {call}"]
+
+
+def limited(command: tuple[str, ...], data_bytes: int) -> list[str]:
+    """The command under a limit on its data segment, for programs that nothing can be set in from within."""
+    call = (
+        "import os, resource, sys; hard = resource.getrlimit(resource.RLIMIT_DATA)[1]; "
+        f"resource.setrlimit(resource.RLIMIT_DATA, ({data_bytes}, hard)); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", call, *command]
 
 
 def _kill(pid: int) -> None:

@@ -31,13 +31,38 @@ def judge(
     ``evaluate_at``: as in ``Question``.
     """
     return (
-        _wrong_batch(measurement.observed_batch, batch_size, Phase.DATA)
+        _not_as_told(measurement, batch_size)
+        or _wrong_batch(_samples(measurement, batch_size), batch_size, Phase.DATA)
         or _wrong_batch(measurement.evaluated_batch, batch_size if evaluate_at is None else evaluate_at, Phase.EVALUATE)
         or _too_few_steps(measurement)
         or _not_finite(measurement)
         or _thrashes(measurement, form)
         or _over_budget(measurement, budget_bytes)
         or (_grows(measurement, device) if form is Form.LONG else None)
+    )
+
+
+def _samples(measurement: Measurement, asked: int) -> int | None:
+    """In a batch; what the data set has where its loader gave none, since it drops what is no whole batch."""
+    seen, samples = measurement.observed_batch, measurement.data_set_size
+    if seen is None and samples is not None and samples < asked and not measurement.steps_executed:
+        return samples
+    return seen
+
+
+def _not_as_told(measurement: Measurement, asked: int) -> tuple[Outcome, Failure] | None:
+    """A command that trains on another batch than it was told, though its data set has enough samples."""
+    seen, samples = measurement.observed_batch, measurement.data_set_size
+    if measurement.micro_batches is None or seen is None or seen == asked:
+        return None
+    if seen < asked and samples is not None and samples <= seen:
+        return None
+    return Outcome.WORKLOAD_ERROR, Failure(
+        cause=Cause.USER_BUG,
+        phase=Phase.DATA,
+        message=f"the command was told a batch of {asked} and trains on {seen}: it does not do what it was told",
+        hint="look at how its option is spelt, and whether a file of options overrides it;"
+        " {batch} is the batch of one device in one forward pass",
     )
 
 
@@ -73,6 +98,18 @@ def _too_few_steps(measurement: Measurement) -> tuple[Outcome, Failure] | None:
         )
     if skipped:
         return None
+    if measurement.micro_batches is not None and not executed:
+        return Outcome.WORKLOAD_ERROR, Failure(
+            cause=Cause.NO_STEPS,
+            message="the command ended by itself without a single optimizer step",
+            hint="look at its output; it may find no data, go on from a finished training, or skip steps that overflow",
+        )
+    if measurement.micro_batches is not None:
+        return Outcome.SIZE_LIMIT, Failure(
+            cause=Cause.NO_STEPS,
+            message=f"the command ended by itself after {executed} of {asked} optimizer steps",
+            hint="have it train longer for the search: more steps or epochs, or more data",
+        )
     return Outcome.WORKLOAD_ERROR, Failure(
         cause=Cause.NO_STEPS,
         phase=Phase.FORWARD,

@@ -4,23 +4,17 @@ One launcher serves one workload. Probes are forked from a zygote where that is 
 the same. Closing it (or dying) ends every process below.
 """
 
-import contextlib
 import os
-import selectors
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
-
-from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, WorkloadError
-from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Reason, Settings, Source, WorkloadInfo
+from autotune.errors import AutotuneError, NothingFits, WorkloadError
+from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Settings, Source, WorkloadInfo
 from autotune.probe import linux, nvml
 from autotune.probe.answers import (
     Ended,
@@ -28,31 +22,21 @@ from autotune.probe.answers import (
     evidence,
     probe_result,
     read_answer,
-    read_ended,
     read_trace,
     refusal,
     tail,
 )
 from autotune.probe.classify import classify
-from autotune.probe.guardian import EXIT_GRACE_S, QUIT, TERM_GRACE_S, interpreter
-from autotune.probe.host import host_limit
+from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
 from autotune.workload.source import INSIDE_VARIABLE
 
-_SLACK_S = 15.0
-"""Beyond deadline and graces before the guardian itself counts as hung."""
-_LOOK_UP_S = 1.0
-"""How long the tool waits without looking up."""
-_STOP_S = 10.0
-"""For the guardian to kill and reap everything."""
 _FIRST_S = 10.0
 """For the first forked child to compute: a healthy one does in milliseconds, a dead-locked one never."""
 _FIRST_DEVICE_S = 60.0
 """... and to start the device: a driver takes a second, on a host with many devices several."""
 _NO_SETTINGS = Settings()
-_MODEL_ROOM = 4
-"""Free host memory, in models, for the zygote to keep one while a probe makes another."""
 
 
 class Launcher:
@@ -83,13 +67,10 @@ class Launcher:
         # The pickle of live objects lies in the working directory, so that the guardian removes it, too, at the end.
         pickled = Path(source.pickle_path).parent if source.pickle_path else None
         self._directory = pickled or Path(tempfile.mkdtemp(prefix="autotune-"))
-        self._guardian: subprocess.Popen[bytes] | None = None
+        self._guarded = Guarded(self._directory)
         self._zygote = False
         self._loading: Request | None = None
         """Sent, and its end not yet waited for."""
-        self._prebuilds = False
-        self._report = -1
-        self._reports = b""
         self._number = 0
         self._forks = linux.IS_LINUX
         self.machine: Machine | None = None
@@ -104,7 +85,7 @@ class Launcher:
 
     def close(self) -> None:
         """End every process and remove the working files."""
-        self._stop_guardian()
+        self._guarded.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def preload(self, device: str) -> None:
@@ -113,7 +94,7 @@ class Launcher:
         Raises:
             EnvironmentTrouble: no process can be started.
         """
-        self._start_guardian()
+        self._guarded.start()
         if self._forks:
             self._begin_loading(device)
 
@@ -125,16 +106,15 @@ class Launcher:
             EnvironmentTrouble: the device is not there, or processes cannot be started.
         """
         begin_s = _FIRST_S if device == "cpu" else _FIRST_DEVICE_S
-        ended, _, stderr, _ = self._run(Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size)
+        ended, _, stderr, _ = self._run(
+            Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size, prebuild_s=self._timeout_s / 2
+        )
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
-        # On the CPU a probe's process is what is measured, and a model in it would be there before its time.
-        self._prebuilds = self.machine.device != "cpu" if self._ahead is None else self._ahead
-        self._prebuilds &= host_limit().free_bytes >= _MODEL_ROOM * workload.parameters_bytes
         return workload, self.machine
 
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
@@ -147,7 +127,6 @@ class Launcher:
         fork = device != "cpu" or question.form is not Form.LONG
         trace_path = self._directory / "trace"
         before_bytes = self._others_bytes()
-        prebuilds = self._prebuilds and question.reason is not Reason.CONFIRM  # which needs no second probe
         ended, stdout, stderr, launcher = self._run(
             Op.PROBE,
             fork=fork,
@@ -163,7 +142,6 @@ class Launcher:
             trace_largest=question.trace_largest,
             evaluate_at=question.evaluate_at,
             trace_path=str(trace_path),
-            prebuild_s=self._timeout_s if prebuilds else None,
         )
         trace = read_trace(trace_path)
         disturbed = disturbance(budget, before_bytes, self._others_bytes())
@@ -189,15 +167,15 @@ class Launcher:
         self, op: Op, *, fork: bool = True, begin_s: float | None = None, **details: Any
     ) -> tuple[Ended, Path, Path, str]:
         """One order through zygote or spawn: its end, its logs, and how it was started."""
-        if self._guardian is None:
-            self._start_guardian()
+        self._guarded.start()
         fork = fork and self._forks
         if fork and not self._zygote:
             self._load_zygote(str(details["device"]))
             fork = self._forks
         self._number += 1
         request = self._request(str(self._number), op, fork=fork, begin_s=begin_s if fork else None, **details)
-        ended = self._ask(request)
+        ended = self._guarded.ask(request)
+        self._zygote = ended.zygote
         trouble = _fork_trouble(op, ended) if fork else ""
         if trouble:
             self._forks = False
@@ -245,35 +223,10 @@ class Launcher:
             begin_s=begin_s,
         )
 
-    def _start_guardian(self) -> None:
-        """Start the guardian.
-
-        Raises:
-            EnvironmentTrouble: no process can be started.
-        """
-        reading, writing = os.pipe()
-        call = f"from autotune.probe.guardian import main; main({str(self._directory)!r}, {os.getpid()}, {writing})"
-        with (self._directory / "guardian.err").open("ab") as log:
-            try:
-                self._guardian = subprocess.Popen(
-                    interpreter(call),
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[writing],
-                    start_new_session=True,
-                )
-            except OSError as error:
-                os.close(reading)
-                raise EnvironmentTrouble(f"a probe process cannot be started: {error}") from error
-            finally:
-                os.close(writing)
-        self._report, self._reports = reading, b""
-
     def _begin_loading(self, device: str) -> Request:
         """Have the workload loaded once, to be forked from."""
         request = self._request(f"zygote-{self._number}", Op.LOAD, load=True, device=device, ahead=self._ahead)
-        self._send(request)
+        self._guarded.send(request)
         self._loading = request
         return request
 
@@ -285,7 +238,8 @@ class Launcher:
         """
         request = self._loading or self._begin_loading(device)
         self._loading = None
-        ended = self._wait(request)
+        ended = self._guarded.wait(request)
+        self._zygote = ended.zygote
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
@@ -314,83 +268,6 @@ class Launcher:
             detail=failure.traceback or text,
         )
 
-    def _ask(self, request: Request) -> Ended:
-        """Send one request to the guardian and wait for its report.
-
-        Raises:
-            EnvironmentTrouble: the guardian died or hangs.
-        """
-        self._send(request)
-        return self._wait(request)
-
-    def _send(self, request: Request) -> None:
-        """Give one request to the guardian.
-
-        Raises:
-            EnvironmentTrouble: the guardian died.
-        """
-        guardian = self._guardian
-        assert guardian is not None and guardian.stdin is not None
-        try:
-            guardian.stdin.write(request.encode())
-            guardian.stdin.flush()
-        except BrokenPipeError as error:
-            raise self._guardian_trouble("is gone") from error
-
-    def _wait(self, request: Request) -> Ended:
-        """Wait for the guardian's report of what was sent last.
-
-        Raises:
-            EnvironmentTrouble: the guardian died or hangs.
-        """
-        allowed_s = (request.begin_s or 0.0) + request.deadline_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
-        deadline = time.monotonic() + allowed_s
-        with selectors.DefaultSelector() as waiting:  # select() itself fails above descriptor 1023
-            waiting.register(self._report, selectors.EVENT_READ)
-            while b"\n" not in self._reports:
-                left_s = deadline - time.monotonic()
-                # A signal just before the call does not interrupt it, and its handler runs when it returns.
-                if not waiting.select(max(0.0, min(left_s, _LOOK_UP_S))):
-                    if left_s <= 0:
-                        raise self._guardian_trouble("does not answer")
-                    continue
-                data = os.read(self._report, 1 << 16)
-                if not data:
-                    raise self._guardian_trouble("died")
-                self._reports += data
-        line, self._reports = self._reports.split(b"\n", 1)
-        ended = read_ended(line)
-        self._zygote = ended.zygote
-        return ended
-
-    def _guardian_trouble(self, what: str) -> EnvironmentTrouble:
-        text = tail(self._directory / "guardian.err")
-        self._stop_guardian()
-        return EnvironmentTrouble(
-            f"the guardian of the probe processes {what}",
-            hint="run the same command again: finished probes are kept",
-            detail=text,
-        )
-
-    def _stop_guardian(self) -> None:
-        """Tell the guardian to kill everything and end; make sure of both."""
-        guardian, self._guardian = self._guardian, None
-        if guardian is None or guardian.stdin is None:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            guardian.stdin.write(QUIT)
-            guardian.stdin.flush()
-        with contextlib.suppress(BrokenPipeError):
-            guardian.stdin.close()
-        try:
-            guardian.wait(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            guardian.kill()
-            guardian.wait()
-        os.close(self._report)
-        if guardian.returncode != 0:
-            kill_marked(str(self._directory))
-
 
 def _fork_trouble(op: Op, ended: Ended) -> str:
     """Why forks do not work here, told by the end of one; empty if it does not tell that."""
@@ -402,11 +279,3 @@ def _fork_trouble(op: Op, ended: Ended) -> str:
     if ended.timed_out:
         return "a forked child of it hangs while computing (a thread pool was used while the file was imported)"
     return "a forked child of it cannot compute or start the device"
-
-
-def kill_marked(mark: str) -> None:
-    """Kill every process that carries this mark in its environment: what a guardian that was killed left behind."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(INSIDE_VARIABLE) == mark:
-                process.kill()

@@ -14,6 +14,8 @@ class Op(StrEnum):
 
     LOAD = "load"
     """Become a zygote."""
+    LOOK = "look"
+    """Look at the machine alone; nothing is loaded."""
     DESCRIBE = "describe"
     PROBE = "probe"
 
@@ -48,7 +50,7 @@ class Order:
     trace_path: str = ""
     """File the trace is written to."""
     prebuild_s: float | None = None
-    """The zygote is to make the model for later probes while this one runs, if that takes it no longer; None = no."""
+    """For ``describe``: the zygote is to make the model for the probes meanwhile, if that takes it no longer; None = no."""
     ahead: bool | None = None
     """For ``load``: whether the zygote uses the time while a child works; None = where there is a CUDA device."""
 
@@ -90,6 +92,16 @@ class Request:
     """For the whole of it; after ``begin_s``, where that is given."""
     begin_s: float | None = None
     """Until the process must have sent its first message."""
+    command: tuple[str, ...] = ()
+    """A command of the user's to run instead, with the hook in its environment; empty = a worker of ours."""
+    directory: str = ""
+    """Working directory of the command."""
+    pipe: str = ""
+    """Named pipe that the hook answers on: descriptors do not reach the processes that a launcher starts."""
+    token: str = ""
+    """What marks the hook's messages."""
+    data_limit_bytes: int | None = None
+    """Limit on the command's own memory from its first instruction on; None = the hook sets it, or there is none."""
 
     def encode(self) -> bytes:
         """One line of JSON."""
@@ -98,4 +110,5 @@ class Request:
     @classmethod
     def decode(cls, line: bytes) -> Self:
         """Read what ``encode`` made."""
-        return cls(**json.loads(line))
+        fields = json.loads(line)
+        return cls(**{**fields, "command": tuple(fields["command"])})

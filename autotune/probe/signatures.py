@@ -327,7 +327,7 @@ BUGS = frozenset(
 )
 """Unqualified types of errors that cannot depend on the batch size; subclasses count."""
 
-CARRIERS = frozenset({"ChildFailedError", "ProcessExitedException", "ProcessRaisedException"})
+CARRIERS = frozenset({"ChildFailedError", "ProcessExitedException", "ProcessRaisedException", "CalledProcessError"})
 """Exceptions by which a launcher reports that one of its processes failed; its error is in their text."""
 
 LOST_CONTACT = frozenset({"EOFError", "ConnectionError", "BrokenExecutor"})

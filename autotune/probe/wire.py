@@ -26,12 +26,23 @@ def new_token() -> str:
 
 
 class Channel:
-    """Writing end, used by a worker."""
+    """Writing end, used by a worker; several processes may share the pipe."""
 
-    def __init__(self, fd: int, token: str) -> None:
+    def __init__(self, fd: int, token: str, writer: str = "") -> None:
+        """
+        Args:
+            fd: a pipe.
+            token: what the reader knows our messages by.
+            writer: tells this process's messages from those of others that write to the same pipe; no blanks.
+        """
         self._fd = fd
         self._token = token
+        self._writer = writer
         self._number = 0
+
+    def of_writer(self, writer: str) -> "Channel":
+        """The same pipe for another process."""
+        return Channel(self._fd, self._token, writer)
 
     def close(self) -> None:
         """Close the descriptor in this process."""
@@ -47,7 +58,7 @@ class Channel:
         self._number += 1
         parts = [text[i : i + _CHUNK] for i in range(0, len(text), _CHUNK)]
         for index, part in enumerate(parts):
-            body = f"{self._number} {index} {len(parts)} {part}"
+            body = f"{self._writer}{self._number} {index} {len(parts)} {part}"
             line = f"\n{self._token} {zlib.crc32(body.encode()):08x} {body}\n".encode()
             assert len(line) <= _PIPE_BUF
             _write_all(self._fd, line)

@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,17 +22,16 @@ from autotune.memory.encoding import encode
 from autotune.model import Phase
 from autotune.probe import linux
 from autotune.probe.describe import describe
+from autotune.probe.devices import look_at_device
 from autotune.probe.measure import run_probe
 from autotune.probe.meter import make_meter
 from autotune.probe.order import Op, Order
+from autotune.probe.raised import told
 from autotune.probe.recorder import Recorder
 from autotune.probe.wire import Channel
 from autotune.workload.adapters.held_back import hold_back_trainers
 from autotune.workload.load import load as load_workload
 from autotune.workload.task import Workload
-from autotune.workload.trace import user_traceback
-
-_LONGEST_TRACEBACK = 16_000  # characters; a recursion error has thousands of frames
 
 
 def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn:
@@ -41,7 +41,18 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn
         os.set_inheritable(fd, False)
     order = Order.read(order_path)
     channel = Channel(fds[0], token)
+    if order.op is Op.LOOK:
+        look(order, channel)
     work(order, channel, load(order, channel), launcher="spawn")
+
+
+def look(order: Order, channel: Channel) -> NoReturn:
+    """Answer what machine this is."""
+    try:
+        channel.send("answer", described={"machine": asdict(look_at_device(order.device))})
+    except AutotuneError as error:
+        channel.send("answer", refused=_refusal(error))
+    _leave()
 
 
 def load(order: Order, channel: Channel) -> Workload:
@@ -56,10 +67,9 @@ def load(order: Order, channel: Channel) -> Workload:
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is the answer, never lost
         channel.send(
             "answer",
-            raised=chain(error),
             phase=Phase.LOAD,
             step=None,
-            traceback=user_traceback(error)[-_LONGEST_TRACEBACK:],
+            **told(error),
         )
     _leave()
 
@@ -110,14 +120,13 @@ def work(
         _write_trace(order, recorder)
         channel.send(
             "answer",
-            raised=chain(error),
             phase=recorder.phase,
             step=recorder.step,
             batch_size=recorder.batch_size,
-            traceback=user_traceback(error)[-_LONGEST_TRACEBACK:],
             memory=state,
             measurement=recorder.measurement(time.perf_counter() - started),
             launcher=launcher,
+            **told(error),
         )
     _leave()
 
@@ -154,41 +163,6 @@ def keep_random_states() -> Callable[[], None]:
             numpy.random.set_state(of_numpy)
 
     return bring_back
-
-
-def chain(error: BaseException) -> list[dict[str, object]]:
-    """The exception, its causes, contexts and group members, outermost first, each once."""
-    found: list[BaseException] = []
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop(0)
-        if link is None or any(link is known for known in found):
-            continue
-        found.append(link)
-        members = list(link.exceptions) if isinstance(link, BaseExceptionGroup) else []
-        waiting = [*members, link.__cause__, link.__context__, *waiting]
-    return [
-        {
-            "type": _name(type(link)),
-            "bases": [_name(base) for base in type(link).__mro__ if base is not object],
-            "text": _text(link)[:8000],
-            "errno": getattr(link, "errno", None) if isinstance(link, OSError) else None,
-        }
-        for link in found
-    ]
-
-
-def _name(kind: type) -> str:
-    # torch.OutOfMemoryError reports the module it was made in (torch._C or torch); users know it by the short name
-    module = "torch" if kind.__module__ in ("torch._C", "torch.cuda") else kind.__module__
-    return f"{module}.{kind.__qualname__}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as failure:  # noqa: BLE001 - a user's __str__ may raise anything; its type still says something
-        return f"(its text cannot be made: {type(failure).__name__})"
 
 
 def _leave() -> NoReturn:

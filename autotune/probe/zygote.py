@@ -1,7 +1,7 @@
 """The process that has torch and the user's file loaded and forks one probe after another. Linux only.
 
 It never touches the device and runs no step. On the CPU it does nothing between two forks but wait. On CUDA it makes
-what later probes need while the present one works: PyTorch's late imports, and the model.
+what probes need while the first child looks at the workload: PyTorch's late imports, and the model.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -18,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from autotune.probe import linux, nvml
-from autotune.probe.host import own_data_bytes
+from autotune.probe.host import host_limit, own_data_bytes
 from autotune.probe.order import Op, Order
 from autotune.probe.wire import Channel
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from autotune.workload.task import Workload
 
+_MODEL_ROOM = 4
+"""Free host memory, in models, for one to be kept here while others are made."""
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
@@ -118,7 +121,6 @@ class Zygote:
         """As they were when it was made."""
         self._threads: int | None = None
         """What probes set the number of torch's threads to, since it was changed for making the model."""
-        self._has_tried = False
 
     def serve(self, *, ahead: bool) -> None:
         """Fork what is asked for until the guardian is gone. ``ahead``: use the time while a child works."""
@@ -131,13 +133,10 @@ class Zygote:
             wanted = json.loads(data)
             order = Order.read(wanted["order"])
             self._fork(wanted, order, received[0])
-            if not ahead:
-                continue
-            if order.op is Op.DESCRIBE:
+            if ahead and order.op is Op.DESCRIBE:
                 self._import_ahead()
-            elif order.prebuild_s is not None and not self._has_tried:
-                self._has_tried = True
-                self._hand_over(order, order.prebuild_s)
+                if order.prebuild_s is not None:
+                    self._hand_over(order, order.prebuild_s)
 
     def _import_ahead(self) -> None:
         import torch
@@ -185,7 +184,11 @@ class Zygote:
         os.waitpid(successor, 0)
 
     def _make_model(self, order: Order) -> bool:
-        """Make the model with one thread and without the device; whether this process may be forked after it."""
+        """Make the model with one thread, without the device and within a share of the host's memory.
+
+        Returns:
+            Whether this process may be forked after it.
+        """
         import torch
 
         from autotune.probe import worker
@@ -194,7 +197,7 @@ class Zygote:
         before, threads = tasks(), torch.get_num_threads()
         torch.set_num_threads(1)
         signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)
-        with cuda_refused() as attempts:
+        with cuda_refused() as attempts, _within(host_limit().free_bytes // _MODEL_ROOM):
             worker.set_seed(order.seed)
             model = self._workload.make_model()
             bring_back = worker.keep_random_states()
@@ -258,6 +261,18 @@ class Zygote:
             step_imports_bytes=self._step_imports_bytes,
             model=self._model,
         )
+
+
+@contextlib.contextmanager
+def _within(free_bytes: int) -> Iterator[None]:
+    """Let this process take so much more memory; beyond it allocations fail, as they do where there is none left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    room = own_data_bytes() + free_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (room if soft == resource.RLIM_INFINITY else min(room, soft), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _nothing() -> None:

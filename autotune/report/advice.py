@@ -80,6 +80,13 @@ def _last_batch_of_one(result: SearchResult) -> Iterator[str]:
     )
 
 
+def _not_compared(result: SearchResult) -> Iterator[str]:
+    if result.plan.source.command and result.settings.changes(result.plan.settings):
+        yield (
+            "that these settings train the same was not checked: a command cannot be asked for it; look at the first losses"
+        )
+
+
 def _skipped_steps(result: SearchResult) -> Iterator[str]:
     probe = certificate(result, result.answer.recommended_batch)
     if probe is not None and probe.measurement.steps_skipped:
@@ -199,6 +206,7 @@ _RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
     _legal_step,
     _last_batch_of_one,
     evaluation_advice,
+    _not_compared,
     _skipped_steps,
     _uneven_steps,
     _learning_rate,

@@ -4,15 +4,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.knobs import knob_of
+from autotune.knobs import in_words
 from autotune.model import Answer, Machine, Outcome, ProbeResult, SearchResult, Settings, WorkloadInfo
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, is_own, throughput
+from autotune.report.commands import training_command
 from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
 from autotune.report.fields import Batch, Document, Error, Evidence, FailureDocument, NoBatch
@@ -35,10 +35,10 @@ def document(result: SearchResult) -> Document:
         schema_version=1,
         created=result.created,
         complete=answer.complete,
-        workload=_workload(result.workload),
+        workload=_workload(result.workload).model_copy(update={"command": training_command(result)}),
         machine=MachineFields(**asdict(result.machine)),
         settings=_settings(_with_loading(settings, answer)),
-        changes={name: _in_words(name, value) for name, value in settings.changes(result.plan.settings).items()},
+        changes=in_words(settings, result.plan.settings),
         batch=Batch(
             micro_batch=answer.recommended_batch,
             accumulate=settings.accumulate,
@@ -164,11 +164,6 @@ def _evaluation(result: SearchResult) -> EvaluationFields | None:
 
 def _settings(settings: Settings) -> SettingsFields:
     return SettingsFields(**{name: getattr(settings, name) for name in SettingsFields.model_fields})
-
-
-def _in_words(name: str, value: Any) -> str:
-    """A value of the settings as it is written on the command line."""
-    return str(value) if name == "accumulate" else knob_of(name).text(value)
 
 
 def _with_loading(settings: Settings, answer: Answer) -> Settings:

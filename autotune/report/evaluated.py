@@ -47,6 +47,9 @@ def evaluation_failure(result: SearchResult) -> str | None:
 
 def evaluation_advice(result: SearchResult) -> Iterator[str]:
     """What to mind: that it was not probed, that it fits nowhere, or that it is the narrower one."""
+    if result.plan.source.command:
+        yield "evaluation was not probed: a command is ended after a few training steps"
+        return
     if not result.workload.evaluates:
         yield "evaluation was not probed: the workload has no evaluate(model, batch)"
         return

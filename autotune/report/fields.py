@@ -29,6 +29,8 @@ class Workload(_Part):
     """Hash of its code; null when it could not be loaded."""
     parameters: int | None
     """Number of parameters; null when it could not be loaded."""
+    command: str | None = None
+    """The training command with the recommendation filled in; null for a workload file."""
 
 
 class Machine(_Part):

@@ -109,14 +109,7 @@ def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
             "data set",
             f"{workload.data_set_size} samples" if workload.data_set_size is not None else "none, or no length",
         ),
-        ("evaluation", "probed" if workload.evaluates else "not probed: no evaluate(model, batch)"),
-        (
-            "lengths",
-            "vary: the long form trains on shorter batches as well"
-            if workload.varies
-            else "taken to be equal: no shorten(batch, share)",
-        ),
-        ("loader", _loader(workload)),
+        *(() if any(item.what == "command" for item in workload.recognised) else _of_file(workload)),
         ("device", f"{machine.device_name} ({machine.device}), {format_bytes(machine.capacity_bytes)}"),
         ("torch", machine.torch_version),
         ("fingerprint", workload.fingerprint),
@@ -135,6 +128,16 @@ def _loader(workload: WorkloadInfo) -> str:
     workers = "no worker" if not loader.workers else f"{loader.workers} worker{'s' if loader.workers > 1 else ''}"
     last = "the last batch is left out unless it is whole" if loader.drop_last else "the last batch may be smaller"
     return f"{workers}, {last}"
+
+
+def _of_file(workload: WorkloadInfo) -> tuple[tuple[str, str], ...]:
+    """What a workload file may say of itself, and a command cannot."""
+    varies = "vary: the long form trains on shorter batches as well"
+    return (
+        ("evaluation", "probed" if workload.evaluates else "not probed: no evaluate(model, batch)"),
+        ("lengths", varies if workload.varies else "taken to be equal: no shorten(batch, share)"),
+        ("loader", _loader(workload)),
+    )
 
 
 def _trainable(workload: WorkloadInfo) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autotune.knobs import knob_of
+from autotune.knobs import in_words
 from autotune.model import Settings
 
 OWN = "as you have it"
@@ -10,5 +10,5 @@ OWN = "as you have it"
 
 def settings_words(settings: Settings, own: Settings) -> str:
     """What is not as the user has it: ``precision=bf16 compile=default``; accumulation is told with the batch."""
-    changes = settings.changes(replace(own, accumulate=settings.accumulate))
-    return " ".join(f"{name}={knob_of(name).text(value)}" for name, value in changes.items()) or OWN
+    changes = in_words(settings, replace(own, accumulate=settings.accumulate))
+    return " ".join(f"{name}={text}" for name, text in changes.items()) or OWN

@@ -6,6 +6,7 @@ from autotune.model import Budget, ProbeResult, SearchResult
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, throughput
 from autotune.report.columns import align
+from autotune.report.commands import training_command
 from autotune.report.evaluated import evaluation_words
 from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
@@ -162,6 +163,9 @@ def _cost(result: SearchResult) -> str:
 def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
     where = f" (batch.micro_batch in {output})" if output else ""
     lines = [f"train with batch size {result.answer.recommended_batch}{where}"]
+    command = training_command(result)
+    if command is not None:
+        return (*lines, command)
     if result.settings.changes(result.plan.settings) and output:
         lines.append(
             f'apply the settings as they were probed: tuned = autotune.load("{output}") in your training script'

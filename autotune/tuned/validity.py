@@ -10,7 +10,7 @@ import torch
 
 from autotune.errors import StaleConfig, StaleConfigError
 from autotune.model import Settings
-from autotune.probe.describe import look_at_device
+from autotune.probe.devices import look_at_device
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
 

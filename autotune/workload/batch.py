@@ -2,8 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import torch
 
@@ -114,7 +114,7 @@ def observed_batch(
     if dim is not None:
         return next((tensor.shape[dim] for tensor in found if tensor.dim() > dim), None)
     if reference is not None and reference[1] != asked:
-        grown = _grown(batch, asked, *reference)
+        grown = grown_batch(extents(batch), asked, extents(reference[0]), reference[1])
         if grown is not None:
             return grown
     leading = [tensor.shape[0] for tensor in found if tensor.dim() > 0]
@@ -127,10 +127,14 @@ def observed_batch(
     return leading[0] if leading else None
 
 
-def _grown(batch: object, asked: int, other: object, other_size: int) -> int | None:
+Extents: TypeAlias = Sequence[Sequence[int]]
+"""Of a batch: the lengths of its lists of samples, then the shape of each tensor."""
+
+
+def grown_batch(batch: Extents, asked: int, other: Extents, other_size: int) -> int | None:
     """Number of samples by the first extents that are in proportion to the size in ``other`` and differ from it here."""
     counted = []
-    for here, there in zip(_extents(batch), _extents(other), strict=False):
+    for here, there in zip(batch, other, strict=False):
         for length, known in zip(here, there, strict=False):
             each, rest = divmod(known, other_size)
             if length != known and each > 0 and rest == 0 and length % each == 0:
@@ -138,7 +142,8 @@ def _grown(batch: object, asked: int, other: object, other_size: int) -> int | N
     return asked if asked in counted else next(iter(counted), None)
 
 
-def _extents(batch: object) -> list[tuple[int, ...]]:
+def extents(batch: object) -> list[tuple[int, ...]]:
+    """All that may tell how many samples a batch has."""
     return [tuple(_list_lengths(batch)), *(tuple(tensor.shape) for tensor in tensors(batch))]
 
 

@@ -43,8 +43,16 @@ def _local_code(source: Source) -> list[list[str]]:
     """(path below the project, hash) of the user's loaded files, in a stable order."""
     file = locate(source).file
     folders = [Path(source.directory or os.getcwd())]
-    if file is not None:
-        folders.insert(0, file.parent)
+    return loaded_code(folders if file is None else [file.parent, *folders], file)
+
+
+def loaded_code(folders: list[Path], file: Path | None) -> list[list[str]]:
+    """(path below the first folder it lies in, hash) of what is loaded and not installed, in a stable order.
+
+    Args:
+        folders: the user's.
+        file: one that counts whether it is loaded or not.
+    """
     files = {os.path.abspath(path) for path in _loaded_files() if not is_installed(path)}
     if file is not None:
         files.add(str(file))

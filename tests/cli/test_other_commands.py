@@ -16,7 +16,13 @@ def test_inspect_shows_what_was_recognised(invoke: Invoke, fake: FakeApi) -> Non
     assert ended.code == 0
     assert "  model  make_model()         a function of that name\n" in ended.out
     assert "optimizer    AdamW\n" in ended.out
-    assert fake.calls["plan"] == {"ref": "model.py", "script_args": ("--depth", "3"), "device": "cpu"}
+    assert fake.calls["plan"] == {
+        "ref": "model.py",
+        "script_args": ("--depth", "3"),
+        "command": (),
+        "templates": (),
+        "device": "cpu",
+    }
 
 
 def test_inspect_can_be_read_by_programs(invoke: Invoke) -> None:

@@ -133,6 +133,8 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
     assert fake.calls["plan"] == {
         "ref": "model.py:Task",
         "script_args": ("--depth", "3"),
+        "command": (),
+        "templates": (),
         "device": "cuda:1",
         "precision": "bf16",
         "allocator": "expandable_segments:True",
@@ -164,6 +166,8 @@ def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: Fake
     assert fake.calls["plan"] == {
         "ref": "model.py",
         "script_args": (),
+        "command": (),
+        "templates": (),
         "device": "auto",
         "precision": "default",
         "allocator": "",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.app import resume_command
+from autotune.cli.invocation import Invocation
 from autotune.cli.signals import Stopped, stoppable
 
 CHILD = """
@@ -112,4 +112,4 @@ def test_an_ignored_signal_stays_ignored() -> None:
     ],
 )
 def test_the_command_to_go_on_is_the_same_without_starting_afresh(argv: list[str], command: str) -> None:
-    assert resume_command("autotune", argv) == command
+    assert Invocation("autotune", tuple(argv)).resume_command == command

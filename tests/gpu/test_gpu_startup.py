@@ -20,14 +20,17 @@ def test_a_model_made_ahead_is_only_moved_to_the_device_and_trains_as_one_the_pr
     monkeypatch.setenv("PLANTED_FOLDER", str(tmp_path))
     plan = api.plan(str(ASSETS / "starting.py"), script_args=[kind] if kind else [], device="cuda")
     outside = max(p.measurement.non_pytorch_bytes or 0 for p in found.probes)
-    with Launcher(plan.source, timeout_s=120, seed=5) as launcher:
-        launcher.describe("cuda", 1)
-        question = Question(batch_size=3, form=Form.SHORT, reason=Reason.START)
-        first, *later = (launcher.probe(question, found.budget, outside) for _ in range(3))
-    assert first.fits and {probe.launcher for probe in (first, *later)} == {"fork"}
-    assert [probe.measurement.losses for probe in later] == [first.measurement.losses] * 2
+    question = Question(batch_size=3, form=Form.SHORT, reason=Reason.START)
+    seen = []
+    for ahead in (False, True):
+        monkeypatch.setattr(Launcher, "_ahead", ahead)
+        with Launcher(plan.source, timeout_s=120, seed=5) as launcher:
+            launcher.describe("cuda", 1)
+            seen += [launcher.probe(question, found.budget, outside) for _ in range(2)]
+    assert all(probe.fits for probe in seen) and {probe.launcher for probe in seen} == {"fork"}
+    assert len({probe.measurement.losses for probe in seen}) == 1
     told = Counter((tmp_path / "told").read_text().splitlines())
-    assert (told["child makes"], told["copy makes"]) == (2, 1)  # to describe, and for the first probe
+    assert (told["child makes"], told["copy makes"]) == (3 + 1, 1)  # without: to describe, and for two probes
 
 
 def test_a_make_model_that_asks_the_device_is_kept_from_starting_it_in_the_zygote(

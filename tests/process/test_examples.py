@@ -125,6 +125,26 @@ def test_the_diff_that_train_with_config_shows_is_what_it_does() -> None:
     assert [number for _, number in marked] == ["1", "2", "3", "4", "5"]
 
 
+def test_train_script_is_tuned_by_the_command_that_it_and_the_readme_show(
+    tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = EXAMPLES / "train_script.py"
+    shown = "python examples/train_script.py --batch-size {batch} --output {scratch}"
+    for text in (script.read_text(), (EXAMPLES.parent / "README.md").read_text()):
+        assert f"autotune search --memory-limit 512MiB --device cpu -- \\\n    {shown}" in text.replace(
+            "        ", "    "
+        )
+    monkeypatch.chdir(tmp_path)
+    words = [sys.executable, str(script), *shown.split()[2:]]
+    plan = api.plan("", command=words, device="cpu", memory_limit="512MiB", max_batch=2)
+    result = api.search(plan, storage=storage)
+    assert result.answer.max_batch == 2
+    assert result.workload.data_set_size == 2048
+    command = document(result).workload.command
+    assert command == " ".join([*words[:-3], str(result.answer.recommended_batch), "--output", "'{scratch}'"])
+    assert not (tmp_path / "trained").exists()
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_every_example_is_run_by_a_test(name: str) -> None:
     here = Path(__file__)

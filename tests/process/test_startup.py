@@ -1,7 +1,7 @@
 """What is done before the first probe, and beside it: in which order, how often, and what happens when it goes wrong."""
 
 import contextlib
-import sys
+import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from autotune.model import Budget, Form, Outcome, Plan, ProbeResult, Question, R
 from autotune.probe import launcher as launching
 from autotune.probe.launcher import Launcher
 from autotune.storage.store import Store
-from autotune.units import GIB
+from autotune.units import GIB, MIB
 from tests.process.support import ASSETS, Tool, alive, wait_for
 
 BUDGET = Budget(limit_bytes=GIB, source="--memory-limit", capacity_bytes=GIB, others_bytes=0, headroom_bytes=0)
@@ -78,7 +78,7 @@ def losses(probe: ProbeResult) -> tuple[float | None, ...]:
 
 def zygote_and_copy(launcher: Launcher) -> tuple[psutil.Process, psutil.Process]:
     """The zygote that loaded the file, and the copy of it that made a model and serves."""
-    guardian = launcher._guardian
+    guardian = launcher._guarded.process
     assert guardian is not None
     (zygote,) = psutil.Process(guardian.pid).children()
     (copy,) = zygote.children()
@@ -178,7 +178,7 @@ def test_a_model_made_ahead_trains_exactly_as_one_that_the_probe_makes(
     probes = [short(launcher, size) for size in (3, 3, 4)]
     assert [losses(probe) for probe in probes] == wanted
     assert [probe.launcher for probe in probes] == ["fork"] * 3
-    assert (starting.told()["child makes"], starting.told()["copy makes"]) == (4 + 2, 1)  # to describe, and to begin
+    assert (starting.told()["child makes"], starting.told()["copy makes"]) == (4 + 1, 1)  # to describe
 
 
 @pytest.mark.usefixtures("ahead")
@@ -192,17 +192,6 @@ def test_where_a_model_cannot_be_made_ahead_each_probe_makes_its_own(starting: S
     assert (starting.told()["child makes"], starting.told()["copy makes"]) == (4, 1)
     assert starting.told()["went another way"] == (what == "cuda")
     assert starting.said == []
-
-
-@pytest.mark.usefixtures("ahead")
-def test_a_probe_that_only_confirms_has_no_model_made_for_later(starting: Starting) -> None:
-    launcher = starting.launcher()
-    launcher.describe("cpu", 1)
-    confirming = Question(batch_size=3, form=Form.SHORT, reason=Reason.CONFIRM)
-    assert launcher.probe(confirming, BUDGET, 0).fits
-    assert short(launcher).fits  # which has one made, if only now
-    assert short(launcher).fits
-    assert (starting.told()["child makes"], starting.told()["copy makes"]) == (3, 1)
 
 
 @pytest.mark.usefixtures("ahead")
@@ -228,20 +217,23 @@ def test_nothing_is_left_of_a_zygote_that_made_a_model_when_the_guardian_is_kill
     launcher.describe("cpu", 1)
     assert short(launcher).fits and short(launcher).fits
     processes = zygote_and_copy(launcher)
-    assert launcher._guardian is not None
-    launcher._guardian.kill()
+    assert launcher._guarded.process is not None
+    launcher._guarded.process.kill()
     psutil.wait_procs(processes, timeout=30)
     assert not any(process.is_running() for process in processes)
     with pytest.raises(EnvironmentTrouble, match="guardian"):
         short(launcher)
 
 
-def test_the_model_is_not_made_ahead_where_the_host_has_no_room_for_several(
-    starting: Starting, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("ahead")
+@pytest.mark.parametrize(("free_mib", "made"), [(390, 0), (800, 1)])
+def test_a_model_is_made_ahead_only_within_a_quarter_of_what_the_host_has_left(
+    starting: Starting, free_mib: int, made: int
 ) -> None:
-    monkeypatch.setattr(Launcher, "_ahead", True)
-    monkeypatch.setattr(launching, "_MODEL_ROOM", sys.maxsize)
-    launcher = starting.launcher()
+    launcher = starting.launcher("large")  # 100 MiB
+    launcher._guarded.start()
+    assert launcher._guarded.process is not None
+    resource.prlimit(launcher._guarded.process.pid, resource.RLIMIT_DATA, (free_mib * MIB, resource.RLIM_INFINITY))
     launcher.describe("cpu", 1)
     assert short(launcher).fits and short(launcher).fits
-    assert (starting.told()["child makes"], starting.told()["copy makes"]) == (3, 0)
+    assert (starting.told()["child makes"], starting.told()["copy makes"]) == (3 - 2 * made, 1)

@@ -7,7 +7,7 @@ import pytest
 from autotune.apply import Unsupported
 from autotune.model import Cause, Outcome, Phase
 from autotune.probe.classify import Evidence, Raised, classify
-from autotune.probe.worker import chain
+from autotune.probe.raised import chain
 from autotune.units import GIB
 from tests.unit.classify_samples import CPU_OOM, CUDA_OOM, raised, runtime_error
 

@@ -45,7 +45,7 @@ GOLDEN = {
     "schema_version": 1,
     "created": "2026-03-04T12:00:00Z",
     "complete": True,
-    "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808},
+    "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None},
     "machine": asdict(MACHINE),
     "settings": {
         "precision": "default",
@@ -346,7 +346,7 @@ def test_without_an_answer_there_is_no_number_but_a_reason() -> None:
         "refuted_at": None,
     }
     assert content["error"] == {"kind": "nothing_fits", "message": "batch 1 does not fit", "hint": "a smaller model"}
-    assert content["workload"] == {"ref": "model.py", "fingerprint": None, "parameters": None}
+    assert content["workload"] == {"ref": "model.py", "fingerprint": None, "parameters": None, "command": None}
     assert content["evidence"] is None
 
 

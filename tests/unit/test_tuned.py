@@ -18,7 +18,7 @@ import autotune
 from autotune.apply import Unsupported
 from autotune.errors import AutotuneError, EnvironmentTrouble, StaleConfig, StaleConfigError, UsageError
 from autotune.model import ALLOCATOR_VARIABLES, Checkpointing, MemoryFormat, OptimizerKind, Precision, Settings
-from autotune.probe.describe import look_at_device
+from autotune.probe.devices import look_at_device
 from autotune.report.document import document, to_text
 from autotune.tuned import Tuned, load, validity
 from autotune.workload.source import INSIDE_VARIABLE

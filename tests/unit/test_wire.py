@@ -70,3 +70,19 @@ def test_a_closed_descriptor_is_an_error_for_the_sender() -> None:
     with pytest.raises(BrokenPipeError):
         channel.send("answer", ok=True)
     channel.close()
+
+
+def test_messages_of_several_writers_are_told_apart_however_their_lines_mix() -> None:
+    token = new_token()
+    reading, writing = os.pipe()
+    first = Channel(writing, token, "1-")
+    second = first.of_writer("2-")
+    texts = {"first": "a" * 10_000, "second": "b" * 10_000}
+    first.send("answer", text=texts["first"])
+    second.send("answer", text=texts["second"])
+    first.close()
+    with os.fdopen(reading, "rb") as file:
+        lines = [line for line in file.read().split(b"\n") if line]
+    half = len(lines) // 2
+    mixed = b"".join(b"\n" + line + b"\n" for pair in zip(lines[:half], lines[half:], strict=True) for line in pair)
+    assert sorted(str(m["text"]) for m in decoded(Decoder(token), mixed)) == sorted(texts.values())

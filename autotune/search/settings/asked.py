@@ -23,6 +23,8 @@ class Asked:
     seed: int
     time_budget_s: float | None
     compile_share: float
+    compares: bool
+    """Whether candidates can be shown to train the same as the user's own settings; else that is taken for granted."""
 
     @property
     def base(self) -> Settings:

@@ -50,6 +50,8 @@ class SettingsFinder:
     """Wall limit of the search, as far as it is known: the winner is certified before it is reached."""
     compile_share: float = 0.5
     """Of the time budget that compiling may take; without one three pairs of settings and size may be compiled."""
+    compares: bool = True
+    """Whether a probe can show that settings train the same; a command of the user's cannot be asked for that."""
 
     def __post_init__(self) -> None:
         if self.trials < 0:
@@ -92,6 +94,7 @@ class SettingsFinder:
             seed=self.seed,
             time_budget_s=self.time_budget_s,
             compile_share=self.compile_share,
+            compares=self.compares,
         )
 
 

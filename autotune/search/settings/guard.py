@@ -26,7 +26,7 @@ def compare_accumulation(view: View, accumulate: int) -> Question | None:
     """Whether several micro-batches are the same as one batch, for the record: asked once, where the user had only one."""
     base = view.asked.base
     asked = any(p.form is Form.COMPARE and p.settings.accumulate > 1 for p in view.history)
-    if accumulate == 1 or view.asked.space.base.accumulate > 1 or view.rescued or asked:
+    if accumulate == 1 or not view.asked.compares or view.asked.space.base.accumulate > 1 or view.rescued or asked:
         return None
     settings = view.sizes.timed(base, view.reference)
     if settings == base:

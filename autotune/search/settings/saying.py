@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from autotune.knobs import in_words
 from autotune.model import Answer, Compile, Form, Reason, Settings
 from autotune.search.settings.candidates import affordable
 from autotune.search.settings.choose import leader
@@ -65,5 +66,5 @@ def _left_out(view: View) -> list[str]:
 
 def changed_words(settings: Settings, base: Settings) -> str:
     """What is not as the user has it: ``precision=bf16, compile=default``."""
-    changes = settings.changes(replace(base, accumulate=settings.accumulate))
-    return ", ".join(f"{knob}={value}" for knob, value in changes.items())
+    changes = in_words(settings, replace(base, accumulate=settings.accumulate))
+    return ", ".join(f"{knob}={text}" for knob, text in changes.items())

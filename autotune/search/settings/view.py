@@ -151,6 +151,8 @@ class View:
 
     def guard(self, settings: Settings) -> Guard:
         """As the table has it; where the user's own settings do not fit, nothing can be compared with them."""
+        if not self.asked.compares:
+            return Guard.ACCEPTED
         found = self.table.guard(settings)
         if found is Guard.UNKNOWN:
             too_large = self.table.comparisons(settings).too_large

@@ -53,6 +53,14 @@ def go_wrong_ahead(kind: str) -> None:
             tell("went another way")
 
 
+class Ballasted(nn.Linear):
+    """100 MiB that are not trained."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 1)
+        self.register_buffer("ballast", torch.zeros(100 << 18))
+
+
 def make_model() -> nn.Module:
     tell("copy makes" if in_copy_of_zygote() else "child makes")
     if KIND == "build_hang":
@@ -64,6 +72,8 @@ def make_model() -> nn.Module:
         go_wrong_ahead(KIND.removeprefix("ahead:"))
     if KIND == "seed":
         torch.manual_seed(1234)
+    if KIND == "large":
+        return Ballasted()
     width = random.choice([7, 11, 13]) + int(np.random.randint(3))
     with torch.device("meta" if KIND == "meta" else "cpu"):
         return nn.Sequential(nn.Linear(4, width), nn.Dropout(0.5), nn.Linear(width, 1))

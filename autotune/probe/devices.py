@@ -1,0 +1,85 @@
+"""The device that is asked for, and the machine around it as far as it decides results."""
+
+import os
+import platform
+
+import torch
+
+from autotune.errors import EnvironmentTrouble
+from autotune.model import Machine
+from autotune.probe import nvml
+
+
+def look_at_device(wanted: str) -> Machine:
+    """The machine as far as it decides results.
+
+    Args:
+        wanted: ``auto``, or a torch device such as ``cpu``, ``cuda``, ``cuda:1``.
+
+    Raises:
+        EnvironmentTrouble: no such device here, or a kind autotune cannot measure.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise EnvironmentTrouble(
+            f"{wanted!r} is no device: {error}", hint="use --device cpu or --device cuda:0"
+        ) from error
+    if device.type == "cuda":
+        return _cuda(device)
+    if device.type == "cpu":
+        return _cpu()
+    raise EnvironmentTrouble(f"device {device.type!r} cannot be measured yet", hint="use --device cuda or --device cpu")
+
+
+def _cuda(device: torch.device) -> Machine:
+    if not torch.cuda.is_available():
+        raise EnvironmentTrouble(
+            f"--device {device} was asked for, and PyTorch {torch.__version__} sees no CUDA device",
+            hint="look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --device cpu",
+        )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if index >= torch.cuda.device_count():
+        raise EnvironmentTrouble(
+            f"--device cuda:{index} was asked for, and there are {torch.cuda.device_count()} CUDA devices",
+            hint=f"use --device cuda:{torch.cuda.device_count() - 1} or lower",
+        )
+    properties = torch.cuda.get_device_properties(index)
+    return Machine(
+        device="cuda",
+        device_name=properties.name,
+        device_uuid=str(getattr(properties, "uuid", "")),
+        device_index=index,
+        capacity_bytes=torch.cuda.mem_get_info(index)[1],
+        driver_version=nvml.driver_version(),
+        torch_version=torch.__version__,
+        cuda_version=torch.version.cuda or torch.version.hip or "",
+        python_version=platform.python_version(),
+        platform=platform.platform(),
+    )
+
+
+def _cpu() -> Machine:
+    return Machine(
+        device="cpu",
+        device_name=f"{_cpu_name()}, {torch.get_num_threads()} threads, {platform.node()}",
+        device_uuid="",
+        device_index=0,
+        capacity_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        driver_version="",
+        torch_version=torch.__version__,
+        cuda_version="",
+        python_version=platform.python_version(),
+        platform=platform.platform(),
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:  # not Linux
+        names = []
+    return names[0] if names else platform.machine()
