@@ -1,0 +1,49 @@
+"""What holds for a whole run: test processes share the cores, and the collector leaves alone what is imported.
+
+The first test file imports torch, which reads its number of threads then: this file must not.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Generator
+
+import pytest
+
+_MANY = 300
+"""Modules imported since the last look; torch's compiler, which comes with the first optimizer step, has 800."""
+
+_known = 0
+
+# Threads of test processes and their children that outnumber the cores wait for each other at every barrier: a step of
+# examples/tiny_gpt.py takes a fifth more processor time then, and twice as long.
+_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // _workers)))
+
+
+def _freeze() -> None:
+    """Take everything that is alive out of later collections; each would look at a million objects of torch and SQLAlchemy.
+
+    Probes in this process collect on purpose, a comparison twice: a fifth of a second each time without this.
+    """
+    global _known
+    gc.collect()
+    gc.freeze()
+    _known = len(sys.modules)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import all test files without collections: they make a lot of objects and hardly any garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        _freeze()
+        gc.enable()
+
+
+def pytest_runtest_setup() -> None:
+    """Do the same again once a test has imported much more."""
+    if len(sys.modules) > _known + _MANY:
+        _freeze()
