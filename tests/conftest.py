@@ -7,13 +7,15 @@ import gc
 import os
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 _MANY = 300
 """Modules imported since the last look; torch's compiler, which comes with the first optimizer step, has 800."""
 
-_known = 0
+_modules_then = 0
+_file_then: Path | None = None
 
 # Threads of test processes and their children that outnumber the cores wait for each other at every barrier: a step of
 # examples/tiny_gpt.py takes a fifth more processor time then, and twice as long.
@@ -26,10 +28,10 @@ def _freeze() -> None:
 
     Probes in this process collect on purpose, a comparison twice: a fifth of a second each time without this.
     """
-    global _known
+    global _modules_then
     gc.collect()
     gc.freeze()
-    _known = len(sys.modules)
+    _modules_then = len(sys.modules)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,7 +45,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_runtest_setup() -> None:
-    """Do the same again once a test has imported much more."""
-    if len(sys.modules) > _known + _MANY:
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Do the same again once a test has imported much more, and for what the last test file keeps (recordings, read once)."""
+    global _file_then
+    if item.path != _file_then or len(sys.modules) > _modules_then + _MANY:
+        _file_then = item.path
         _freeze()
