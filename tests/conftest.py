@@ -19,8 +19,9 @@ _file_then: Path | None = None
 
 # Threads of test processes and their children that outnumber the cores wait for each other at every barrier: a step of
 # examples/tiny_gpt.py takes a fifth more processor time then, and twice as long.
-_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // _workers)))
+if _workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    _cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores // _workers)))
 
 
 def _freeze() -> None:
