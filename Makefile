@@ -12,6 +12,7 @@ demo: $(INSTALLED)  ## find the largest safe batch of a small GPT under 512 MiB;
 	$(BIN)/autotune search examples/tiny_gpt.py --memory-limit 512MiB --device cpu
 
 test: $(INSTALLED)  ## all tests that need no GPU
+	$(BIN)/python -m compileall -q autotune storage  # some 400 processes import it, and may be told to write no bytecode
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 -m "not gpu"  # probes share the cores: idle threads must not spin
 
 gpu: $(INSTALLED)  ## the tests that need a CUDA device

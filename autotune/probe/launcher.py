@@ -44,6 +44,8 @@ class Launcher:
 
     _ahead: bool | None = None
     """Whether the zygote uses the time while a probe works; None = on CUDA. Tests say so for the CPU."""
+    _certifies_afresh: bool | None = None
+    """Whether the long form starts a fresh interpreter; None = on the CPU. Tests whose subject is no memory say no."""
 
     def __init__(
         self,
@@ -124,7 +126,8 @@ class Launcher:
         device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
         # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
         # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
-        fork = device != "cpu" or question.form is not Form.LONG
+        afresh = device == "cpu" if self._certifies_afresh is None else self._certifies_afresh
+        fork = question.form is not Form.LONG or not afresh
         trace_path = self._directory / "trace"
         before_bytes = self._others_bytes()
         ended, stdout, stderr, launcher = self._run(

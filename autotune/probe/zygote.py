@@ -41,7 +41,7 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
         os.set_inheritable(fd, False)
     channel = Channel(answer_fd, token)
     order = Order.read(order_path)
-    with _no_collections() if order.device.startswith("cuda") else contextlib.nullcontext():
+    with _no_collections() if order.device.startswith("cuda") else _no_full_collections():
         from autotune.probe import worker  # brings torch
     ahead = _works_ahead(order)
     step_imports_bytes = 0
@@ -49,7 +49,8 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
         gc.freeze()  # collections while the file is imported need not look at all of torch
     else:
         before = own_data_bytes()
-        import_what_steps_import()  # before the user's file, which may change defaults and add hooks
+        with _no_full_collections():
+            import_what_steps_import()  # before the user's file, which may change defaults and add hooks
         step_imports_bytes = own_data_bytes() - before
     workload = worker.load(order, channel)
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a file that ignores or reaps children would take ours
@@ -94,6 +95,20 @@ def _no_collections() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def _no_full_collections() -> Iterator[None]:
+    """Where memory is what is measured: young garbage goes as ever, so that the heap is that of a training's own imports.
+
+    Measured with the CPU build of 2.13: an eighth of the time, the same objects, 0.2 MiB more of 295.
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], (1 << 31) - 1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Zygote:

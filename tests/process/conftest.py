@@ -1,12 +1,17 @@
 """Searches over workloads that go wrong on purpose, in real child processes."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 
 from autotune import api
-from autotune.model import SearchResult
+from autotune.model import Plan, SearchResult, WorkloadInfo
+from autotune.probe import launcher as launching
+from autotune.probe.launcher import Launcher
 
 ASSETS = Path(__file__).parent.parent / "assets" / "planted"
 
@@ -19,14 +24,95 @@ def storage(tmp_path: Path) -> str:
     return str(tmp_path / "ledger.sqlite3")
 
 
+def planned(file: str, *args: object, **options: object) -> Plan:
+    """A search of one of the planted files on the CPU."""
+    options = {"device": "cpu", "timeout_s": 60.0, "recommend": False, "memory_limit": "1GiB", **options}
+    return api.plan(str(ASSETS / file), script_args=[str(arg) for arg in args], **options)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def search(storage: str) -> Search:
     """``search(KIND, LIMIT, TEXT, option=value...)`` over planted.py on the CPU."""
 
     def run(*args: object, file: str = "planted.py", **options: object) -> SearchResult:
         fresh = bool(options.pop("fresh", False))
-        options = {"device": "cpu", "timeout_s": 60.0, "recommend": False, "memory_limit": "1GiB", **options}
-        plan = api.plan(str(ASSETS / file), script_args=[str(arg) for arg in args], **options)  # type: ignore[arg-type]
-        return api.search(plan, storage=storage, fresh=fresh)
+        return api.search(planned(file, *args, **options), storage=storage, fresh=fresh)
+
+    return run
+
+
+class Loaded:
+    """Launchers of planted files, one at a time: tests that follow each other share one if they ask for the same."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[str, str] | None = None
+        self._stack = ExitStack()
+        self._found: tuple[Launcher, WorkloadInfo] | None = None
+
+    def __call__(self, file: str, kind: str) -> tuple[Launcher, WorkloadInfo]:
+        """With FILE loaded for KIND on the CPU, in one thread, and what it described."""
+        if self._found is None or self._asked != (file, kind):
+            self.close()
+            plan = api.plan(str(ASSETS / file), script_args=[kind], device="cpu")
+            launcher = self._stack.enter_context(Launcher(plan.source, timeout_s=120, seed=3))
+            workload, _ = launcher.describe("cpu", 1)
+            self._asked, self._found = (file, kind), (launcher, workload)
+        return self._found
+
+    def close(self) -> None:
+        """End every process."""
+        self._found = None
+        self._stack.close()
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Loaded]:
+    """``loaded(FILE, KIND)``, closed at the end of the test file."""
+    with pytest.MonkeyPatch.context() as patch, closing(Loaded()) as found:
+        patch.setenv("OMP_NUM_THREADS", "1")  # threads allocate side by side, in an order of their own
+        yield found
+
+
+class Kept(Launcher):
+    """A launcher of planted.py that serves one search after another, and forks what certifies, as it does on CUDA."""
+
+    _certifies_afresh = False
+
+    def __init__(self, arguments: Path) -> None:
+        plan = planned("planted.py", f"@{arguments}")
+        super().__init__(plan.source, timeout_s=plan.timeout_s, seed=plan.seed)
+        self.arguments = arguments
+
+    def preload(self, device: str) -> None:
+        if self._guarded.process is None:
+            super().preload(device)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What a search does at its end; this one is closed by the fixture."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """Has planted.py loaded once for all searches of a test file."""
+    launcher = Kept(tmp_path_factory.mktemp("kept") / "arguments")
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def search_forked(storage: str, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Search:
+    """As ``search``, at a tenth of the cost, for what goes wrong in a child no matter how that child began.
+
+    Not for what is seen while the file is loaded, and not for memory.
+    """
+    monkeypatch.setattr(launching, "Launcher", lambda *_, **__: kept)
+
+    def run(*args: object, **options: object) -> SearchResult:
+        kept.arguments.write_text(json.dumps([str(arg) for arg in args]))
+        result = api.search(planned("planted.py", f"@{kept.arguments}", **options), storage=storage)
+        assert {probe.launcher for probe in result.probes} == {"fork"}
+        return result
 
     return run

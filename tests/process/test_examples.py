@@ -16,6 +16,9 @@ from autotune.report.document import document, to_text
 from autotune.units import parse_bytes
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+LIMIT = "384MiB"
+"""A quarter of it is left to the training, as nearly 300 MiB are torch's own: some 20 samples of tiny_gpt.py, which take a
+third of the time that 45 take under the 512 MiB of the documentation, and a sweep a tenth."""
 
 
 def search(name: str, storage: str, **options: object) -> SearchResult:
@@ -35,19 +38,19 @@ def train_alone(name: str, batch_size: int, limit: str) -> subprocess.CompletedP
 
 
 def test_tiny_gpt_is_limited_by_real_memory_and_trains_alone_at_the_answer(storage: str) -> None:
-    result = search("tiny_gpt.py", storage, memory_limit="512MiB", recommend=False)
+    result = search("tiny_gpt.py", storage, memory_limit=LIMIT, recommend=False)
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.outcome is Outcome.OUT_OF_MEMORY
     assert "DefaultCPUAllocator" in result.refutation.failure.message
     assert result.answer.refuted_at == result.answer.max_batch + 1
-    alone = train_alone("tiny_gpt.py", result.answer.max_batch, "512MiB")
+    alone = train_alone("tiny_gpt.py", result.answer.max_batch, LIMIT)
     assert alone.returncode == 0, alone.stderr
     assert "loss after 50 steps" in alone.stdout
 
 
 def test_tiny_gpt_answer_equals_an_exhaustive_sweep_or_is_one_step_below(storage: str) -> None:
     """Every multiple of 4 in the long form; below 4 samples the heap's luck decides (a sample is 2.3 MiB)."""
-    result = search("tiny_gpt.py", storage, memory_limit="512MiB", recommend=False, multiple_of=4)
+    result = search("tiny_gpt.py", storage, memory_limit=LIMIT, recommend=False, multiple_of=4)
     answer = result.answer.max_batch
     plan = result.plan
     fits = []
@@ -57,22 +60,23 @@ def test_tiny_gpt_answer_equals_an_exhaustive_sweep_or_is_one_step_below(storage
             question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
             if launcher.probe(question, result.budget, 0).fits:
                 fits.append(size)
+    assert answer >= 12, "enough sizes to sweep"
     assert fits[-1] - 4 <= answer <= fits[-1]
     assert fits == list(range(4, fits[-1] + 1, 4)), "no holes below the limit"
 
 
 def test_convnet_is_searched_with_its_evaluation(storage: str) -> None:
-    result = search("convnet.py", storage, memory_limit="512MiB", recommend=False, multiple_of=8)
+    result = search("convnet.py", storage, memory_limit=LIMIT, recommend=False, multiple_of=8)
     assert result.certificate.measurement.evaluated
     assert result.answer.max_batch % 8 == 0
     assert result.answer.limited_by in (Cause.HOST_MEMORY, Cause.DEVICE_MEMORY)
 
 
 def test_long_tail_text_survives_a_shuffled_epoch_with_the_long_sample(storage: str) -> None:
-    result = search("long_tail_text.py", storage, memory_limit="384MiB", recommend=False)
+    result = search("long_tail_text.py", storage, memory_limit=LIMIT, recommend=False)
     assert result.workload.data_set_size == 200
     assert result.answer.max_batch < 200
-    alone = train_alone("long_tail_text.py", result.answer.max_batch, "384MiB")
+    alone = train_alone("long_tail_text.py", result.answer.max_batch, LIMIT)
     assert alone.returncode == 0, alone.stderr
 
 

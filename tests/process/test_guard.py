@@ -1,10 +1,9 @@
 """Settings compared with the user's own in real probe processes: those that train something else are told by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from autotune import api
 from autotune.model import (
     Budget,
     Cause,
@@ -18,9 +17,8 @@ from autotune.model import (
     Reason,
     Settings,
 )
-from autotune.probe.launcher import Launcher
 from autotune.units import GIB
-from tests.process.support import ASSETS
+from tests.process.conftest import Loaded
 
 BUDGET = Budget(limit_bytes=4 * GIB, source="test", capacity_bytes=4 * GIB, others_bytes=0, headroom_bytes=0)
 SWITCHED = Settings(checkpointing=Checkpointing.OWN)
@@ -30,16 +28,11 @@ Compare = Callable[..., ProbeResult]
 
 
 @pytest.fixture
-def guard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Compare]]:
+def guard(loaded: Loaded) -> Callable[[str], Compare]:
     """``guard(KIND)`` gives ``compare(settings, reference)`` of guarded.py."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    launchers: list[Launcher] = []
 
     def launch(kind: str) -> Compare:
-        plan = api.plan(str(ASSETS / "guarded.py"), script_args=[kind], device="cpu")
-        launcher = Launcher(plan.source, timeout_s=120, seed=3).__enter__()
-        launchers.append(launcher)
-        launcher.describe("cpu", 1)
+        launcher, _ = loaded("guarded.py", kind)
 
         def compare(settings: Settings, reference: Settings | None = None, batch_size: int = 4) -> ProbeResult:
             question = Question(
@@ -53,9 +46,7 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Compare]]
 
         return compare
 
-    yield launch
-    for launcher in launchers:
-        launcher.__exit__(None, None, None)
+    return launch
 
 
 def outcome(result: ProbeResult) -> tuple[Outcome, Cause | None]:
@@ -97,6 +88,16 @@ def test_c30_where_nothing_is_trained_any_more_the_search_is_told_and_not_ended(
     assert outcome(guard("headless")(SWITCHED)) == (Outcome.CHANGES_TRAINING, Cause.GRADIENTS_LOST)
 
 
+def test_a_candidate_that_leaves_the_loss_without_a_gradient_is_not_supported_and_ends_nothing(loaded: Loaded) -> None:
+    launcher, _ = loaded("guarded.py", "headless")
+    own = Question(batch_size=4, form=Form.SHORT, reason=Reason.START)
+    assert launcher.probe(own, BUDGET, 0).fits
+    candidate = Question(batch_size=4, form=Form.TIMED, reason=Reason.CHANGE, settings=SWITCHED)
+    refused = launcher.probe(candidate, BUDGET, 0)
+    assert (refused.outcome, refused.failure and refused.failure.cause) == (Outcome.UNSUPPORTED, Cause.NOT_SUPPORTED)
+    assert refused.failure is not None and "does not require a gradient" in refused.failure.message
+
+
 def test_batch_norms_that_move_twice_a_step_are_rejected(guard: Callable[[str], Compare]) -> None:
     compare = guard("norm")
     result = compare(SWITCHED)
@@ -129,15 +130,3 @@ def test_c33_accumulation_that_is_not_equivalent_says_so(guard: Callable[[str], 
     assert result.outcome is Outcome.CHANGES_TRAINING
     assert result.failure is not None
     assert result.failure.message.startswith("accumulation is not equivalent here")
-
-
-def test_a_candidate_that_leaves_the_loss_without_a_gradient_is_not_supported_and_ends_nothing() -> None:
-    plan = api.plan(str(ASSETS / "guarded.py"), script_args=["headless"], device="cpu")
-    with Launcher(plan.source, timeout_s=120, seed=3) as launcher:
-        launcher.describe("cpu", 1)
-        own = Question(batch_size=4, form=Form.SHORT, reason=Reason.START)
-        assert launcher.probe(own, BUDGET, 0).fits
-        candidate = Question(batch_size=4, form=Form.TIMED, reason=Reason.CHANGE, settings=SWITCHED)
-        refused = launcher.probe(candidate, BUDGET, 0)
-    assert (refused.outcome, refused.failure and refused.failure.cause) == (Outcome.UNSUPPORTED, Cause.NOT_SUPPORTED)
-    assert refused.failure is not None and "does not require a gradient" in refused.failure.message

@@ -30,9 +30,9 @@ WORDINGS = {
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
-def test_c14_every_wording_of_out_of_memory_gives_the_exact_limit(search: Search, wording: str) -> None:
+def test_c14_every_wording_of_out_of_memory_gives_the_exact_limit(search_forked: Search, wording: str) -> None:
     kind, text = WORDINGS[wording]
-    result = search(f"forward:{kind}", LIMIT, text)
+    result = search_forked(f"forward:{kind}", LIMIT, text)
     assert (result.answer.max_batch, result.answer.refuted_at) == (LIMIT, LIMIT + 1)
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.failure.phase is Phase.FORWARD
@@ -76,21 +76,21 @@ def test_c02_the_data_set_bounds_the_batch(search: Search) -> None:
     assert len(result.probes) <= 9
 
 
-def test_c02_a_loader_that_yields_nothing_does_not_fit(search: Search) -> None:
-    result = search("drop_last", 100)
+def test_c02_a_loader_that_yields_nothing_does_not_fit(search_forked: Search) -> None:
+    result = search_forked("drop_last", 100)
     assert result.answer.max_batch == 100
     assert all(not p.fits for p in result.probes if p.batch_size > 100)
 
 
-def test_c03_a_start_far_too_large_comes_down_to_the_limit(search: Search) -> None:
-    result = search("forward:type", 10, start_batch=4096)
+def test_c03_a_start_far_too_large_comes_down_to_the_limit(search_forked: Search) -> None:
+    result = search_forked("forward:type", 10, start_batch=4096)
     assert result.answer.max_batch == 10
     assert result.certificate.form is Form.LONG
 
 
-def test_c03_a_start_too_large_with_no_limit_at_all_is_nothing(search: Search) -> None:
+def test_c03_a_start_too_large_with_no_limit_at_all_is_nothing(search_forked: Search) -> None:
     with pytest.raises(NothingFits) as raised:
-        search("forward:type", 0, start_batch=4096)
+        search_forked("forward:type", 0, start_batch=4096)
     assert raised.value.exit_code == 3
     assert "batch 1" in raised.value.message
 
@@ -103,43 +103,45 @@ def test_c04_when_nothing_fits_the_memory_is_split_and_a_next_step_named(search:
     assert raised.value.hint
 
 
-def test_c12_an_internal_assertion_at_every_size_is_trouble_of_the_environment(search: Search) -> None:
+def test_c12_an_internal_assertion_at_every_size_is_trouble_of_the_environment(search_forked: Search) -> None:
     with pytest.raises(EnvironmentTrouble) as raised:
-        search("always", 0, 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":995')
+        search_forked(
+            "always", 0, 'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":995'
+        )
     assert raised.value.exit_code == 5
 
 
-def test_c13_a_library_status_at_every_size_is_trouble_of_the_environment(search: Search) -> None:
+def test_c13_a_library_status_at_every_size_is_trouble_of_the_environment(search_forked: Search) -> None:
     with pytest.raises(EnvironmentTrouble, match="CUDNN_STATUS_NOT_INITIALIZED"):
-        search("always", 0, "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
+        search_forked("always", 0, "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
 
 
-def test_c13_a_library_status_at_one_size_is_a_hole_and_not_the_limit(search: Search) -> None:
-    result = search("one_size", 16, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40)
+def test_c13_a_library_status_at_one_size_is_a_hole_and_not_the_limit(search_forked: Search) -> None:
+    result = search_forked("one_size", 16, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40)
     assert result.answer.max_batch == 40
     assert result.answer.holes == (16,)
 
 
-def test_c15_an_even_batch_is_demanded_and_found(search: Search) -> None:
-    result = search("even", 37)
+def test_c15_an_even_batch_is_demanded_and_found(search_forked: Search) -> None:
+    result = search_forked("even", 37)
     assert (result.answer.max_batch, result.answer.step) == (36, 2)
     assert any("multiples of 2" in warning for warning in result.warnings)
 
 
-def test_c15_multiples_of_eight_are_demanded_and_found(search: Search) -> None:
-    result = search("eights", 50)
+def test_c15_multiples_of_eight_are_demanded_and_found(search_forked: Search) -> None:
+    result = search_forked("eights", 50)
     assert (result.answer.max_batch, result.answer.step) == (48, 8)
 
 
-def test_c16_batch_norm_refuses_one_and_the_search_goes_on(search: Search) -> None:
-    result = search("batch_norm", 64)
+def test_c16_batch_norm_refuses_one_and_the_search_goes_on(search_forked: Search) -> None:
+    result = search_forked("batch_norm", 64)
     assert (result.answer.max_batch, result.answer.step) == (64, 1)
     first = result.probes[0]
     assert first.batch_size == 1 and first.outcome is Outcome.WORKLOAD_ERROR
 
 
-def test_c18_a_bad_row_is_an_error_of_the_data_and_smaller_sizes_go_on(search: Search) -> None:
-    result = search("index", max_batch=64)
+def test_c18_a_bad_row_is_an_error_of_the_data_and_smaller_sizes_go_on(search_forked: Search) -> None:
+    result = search_forked("index", max_batch=64)
     assert result.answer.max_batch == 7
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.outcome is Outcome.WORKLOAD_ERROR
@@ -162,8 +164,8 @@ def test_c17_a_probe_after_an_out_of_memory_measures_what_it_would_have_measured
     assert abs(peaks[0] - peaks[1]) <= 0.01 * peaks[1]
 
 
-def test_causes_are_stored_beside_outcomes(search: Search) -> None:
-    result = search("forward:runtime", LIMIT, "CUDA error: invalid configuration argument")
+def test_causes_are_stored_beside_outcomes(search_forked: Search) -> None:
+    result = search_forked("forward:runtime", LIMIT, "CUDA error: invalid configuration argument")
     assert result.answer.max_batch == LIMIT
     assert result.answer.limited_by == Cause.SIZE_LIMIT
 

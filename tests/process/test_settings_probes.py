@@ -1,6 +1,7 @@
 """Settings in real probe processes: what they measure, and what cannot be applied is told apart from what does not fit."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -25,7 +26,7 @@ from autotune.model import (
 )
 from autotune.probe.launcher import Launcher
 from autotune.units import GIB
-from tests.process.support import ASSETS
+from tests.process.conftest import ASSETS, Loaded
 
 BUDGET = Budget(limit_bytes=8 * GIB, source="test", capacity_bytes=8 * GIB, others_bytes=0, headroom_bytes=0)
 COMPILED = Settings(compile=Compile.DEFAULT)
@@ -33,27 +34,35 @@ COMPILED = Settings(compile=Compile.DEFAULT)
 Probe = Callable[..., ProbeResult]
 
 
+def probing(launcher: Launcher) -> Probe:
+    """``probe(form, settings)`` of what is loaded."""
+
+    def probe(form: Form = Form.SHORT, settings: Settings | None = None, batch_size: int = 4) -> ProbeResult:
+        question = Question(batch_size=batch_size, form=form, reason=Reason.CHANGE, settings=settings or Settings())
+        return launcher.probe(question, BUDGET, 0)
+
+    return probe
+
+
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Probe]]:
+def launched(loaded: Loaded) -> Callable[[str], Probe]:
     """``launched(KIND)`` gives ``probe(form, settings)`` of knobs.py."""
+    return lambda kind: probing(loaded("knobs.py", kind)[0])
+
+
+@pytest.fixture
+def launched_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Probe]]:
+    """The same in the environment of the test."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    launchers: list[Launcher] = []
+    with ExitStack() as stack:
 
-    def launch(kind: str) -> Probe:
-        plan = api.plan(str(ASSETS / "knobs.py"), script_args=[kind], device="cpu")
-        launcher = Launcher(plan.source, timeout_s=300, seed=3).__enter__()
-        launchers.append(launcher)
-        launcher.describe("cpu", 1)
+        def launch(kind: str) -> Probe:
+            plan = api.plan(str(ASSETS / "knobs.py"), script_args=[kind], device="cpu")
+            launcher = stack.enter_context(Launcher(plan.source, timeout_s=300, seed=3))
+            launcher.describe("cpu", 1)
+            return probing(launcher)
 
-        def probe(form: Form = Form.SHORT, settings: Settings | None = None, batch_size: int = 4) -> ProbeResult:
-            question = Question(batch_size=batch_size, form=form, reason=Reason.CHANGE, settings=settings or Settings())
-            return launcher.probe(question, BUDGET, 0)
-
-        return probe
-
-    yield launch
-    for launcher in launchers:
-        launcher.__exit__(None, None, None)
+        yield launch
 
 
 def unsupported(probe: ProbeResult) -> str:
@@ -98,14 +107,14 @@ def test_the_timed_form_leaves_two_steps_out_and_keeps_the_first_apart(launched:
 
 
 def test_c31_a_probe_with_compile_where_there_is_no_compiler_is_unsupported(
-    launched: Callable[[str], Probe], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    launched_anew: Callable[[str], Probe], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))  # nothing compiled before
-    probe = launched("blocks")
+    probe = launched_anew("blocks")
     failed = probe(settings=COMPILED)
     assert "No working C++ compiler found" in unsupported(failed)
     assert failed.failure is not None and "compile" in failed.failure.hint
@@ -114,11 +123,11 @@ def test_c31_a_probe_with_compile_where_there_is_no_compiler_is_unsupported(
 
 @pytest.mark.skipif(not any(map(which, ("g++", "clang++"))), reason="no C++ compiler here")
 def test_c31_compiling_is_told_apart_from_training_and_new_shapes_are_counted(
-    launched: Callable[[str], Probe], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    launched_anew: Callable[[str], Probe], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The one test that really compiles: half a minute of it."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    probe = launched("lengths")(settings=COMPILED)
+    probe = launched_anew("lengths")(settings=COMPILED)
     assert probe.fits, probe.failure
     measurement = probe.measurement
     assert (measurement.steps_executed, measurement.recompiles, measurement.graph_breaks) == (3, 1, 0)

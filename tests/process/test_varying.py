@@ -1,13 +1,13 @@
 """Where lengths vary, the long form trains on a mixture of them, and the short one does not."""
 
+from collections.abc import Callable
+
 import pytest
 
-from autotune import api
 from autotune.errors import WorkloadError
 from autotune.model import Budget, Cause, Form, Outcome, Phase, ProbeResult, Question, Reason
-from autotune.probe.launcher import Launcher
 from autotune.units import GIB
-from tests.process.conftest import ASSETS, Search
+from tests.process.conftest import Loaded, Search
 
 CAPACITY = 26
 LENGTH = 100
@@ -17,20 +17,25 @@ DEAR = SHARES[4]
 BUDGET = Budget(limit_bytes=GIB, source="test", capacity_bytes=GIB, others_bytes=0, headroom_bytes=0)
 
 
+Probe = Callable[..., ProbeResult]
+
+
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads allocate side by side, in an order of their own."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def probe(kind: str, form: Form, batch_size: int = 4) -> ProbeResult:
-    """One probe of varying.py."""
-    plan = api.plan(str(ASSETS / "varying.py"), script_args=[kind], device="cpu")
-    with Launcher(plan.source, timeout_s=60, seed=0) as launcher:
-        workload, _ = launcher.describe("cpu", 1)
+@pytest.fixture
+def probe(loaded: Loaded) -> Probe:
+    """``probe(KIND, form, batch_size)`` of varying.py."""
+
+    def run(kind: str, form: Form, batch_size: int = 4) -> ProbeResult:
+        launcher, workload = loaded("varying.py", kind)
         assert workload.varies
-        question = Question(batch_size=batch_size, form=form, reason=Reason.CERTIFY, settings=plan.settings)
-        return launcher.probe(question, BUDGET, 0)
+        return launcher.probe(Question(batch_size=batch_size, form=form, reason=Reason.CERTIFY), BUDGET, 0)
+
+    return run
 
 
 def test_a_shorter_batch_that_takes_more_memory_is_what_limits(search: Search) -> None:
@@ -46,7 +51,7 @@ def test_a_shorter_batch_that_takes_more_memory_is_what_limits(search: Search) -
     assert any(CAPACITY // 2 < size <= CAPACITY for size in short), "the short form is not aware of it"
 
 
-def test_a_long_probe_trains_on_the_mixture_before_its_eight_steps_and_keeps_what_those_showed() -> None:
+def test_a_long_probe_trains_on_the_mixture_before_its_eight_steps_and_keeps_what_those_showed(probe: Probe) -> None:
     seen = probe("plain", Form.LONG)
     assert seen.fits
     assert (seen.measurement.steps_executed, seen.measurement.observed_batch) == (8, 4)
@@ -54,7 +59,7 @@ def test_a_long_probe_trains_on_the_mixture_before_its_eight_steps_and_keeps_wha
     assert len(seen.measurement.retries_per_step) == len(seen.measurement.losses) == 8
 
 
-def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback() -> None:
+def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback(probe: Probe) -> None:
     short = probe("raises", Form.SHORT)
     assert short.fits
     assert len(short.measurement.step_seconds) == 2
@@ -71,7 +76,7 @@ def test_a_search_whose_shorten_raises_ends_with_its_traceback(search: Search) -
     assert "in shorten" in raised.value.detail
 
 
-def test_fewer_samples_in_a_shorter_batch_are_an_error_of_the_workload() -> None:
+def test_fewer_samples_in_a_shorter_batch_are_an_error_of_the_workload(probe: Probe) -> None:
     assert probe("fewer", Form.SHORT, 10).fits
     with pytest.raises(
         WorkloadError, match=r"shorten\(batch, 0\.\d+\) made of a batch of 10 samples one of \d$"
@@ -81,7 +86,9 @@ def test_fewer_samples_in_a_shorter_batch_are_an_error_of_the_workload() -> None
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("steady", Outcome.FITS), ("leak", Outcome.UNSAFE)])
-def test_memory_that_varies_with_the_length_is_no_leak_and_a_leak_is_still_seen(kind: str, outcome: Outcome) -> None:
+def test_memory_that_varies_with_the_length_is_no_leak_and_a_leak_is_still_seen(
+    probe: Probe, kind: str, outcome: Outcome
+) -> None:
     seen = probe(kind, Form.LONG)
     assert seen.outcome is outcome, seen.failure
     assert (seen.failure.cause if seen.failure else None) == (Cause.GROWTH if kind == "leak" else None)

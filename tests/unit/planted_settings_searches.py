@@ -1,5 +1,8 @@
 """Searches on planted machines, and machines drawn at random."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -21,6 +24,11 @@ def searched(machine: PlantedMachine, **options: Any) -> tuple[Answer, list[Prob
         options: of the settings finder; those of the batch finder under ``batch``.
     """
     stop, history = search(machine, **options)
+    return checked(machine, stop, history), history
+
+
+def checked(machine: PlantedMachine, stop: Stop, history: Sequence[ProbeResult]) -> Answer:
+    """The answer, if it is as every answer has to be."""
     answer = stop.answer
     assert answer is not None and answer.settings is not None, stop.reason
     assert stop.reason.endswith(".") and any(letter.isdigit() for letter in stop.reason)
@@ -33,7 +41,24 @@ def searched(machine: PlantedMachine, **options: Any) -> tuple[Answer, list[Prob
     if changed != own and machine.limit(own):
         assert any(p.form is Form.COMPARE and p.fits and plain(p.settings) == changed for p in history)
         assert machine.compares(changed) is None
-    return answer, history
+    return answer
+
+
+@dataclass(frozen=True)
+class Found:
+    """A search that is over."""
+
+    machine: PlantedMachine
+    stop: Stop
+    history: tuple[ProbeResult, ...]
+
+
+@cache
+def found(seed: int, noise: float = 0.0) -> Found:
+    """The search of a random machine, made once: it depends on nothing else, and nobody changes what it left."""
+    machine = random_machine(seed, noise=noise)
+    stop, history = search(machine)
+    return Found(machine, stop, tuple(history))
 
 
 def search(machine: PlantedMachine, **options: Any) -> tuple[Stop, list[ProbeResult]]:

@@ -8,7 +8,7 @@ from autotune.model import Compile, Form, MemoryFormat, Objective, OptimizerKind
 from autotune.search.settings import spent
 from autotune.search.settings.rows import plain
 from tests.unit.planted_settings import CHANGES_TRAINING, UNSUPPORTED, PlantedMachine, space_of
-from tests.unit.planted_settings_searches import random_machine, search, searched
+from tests.unit.planted_settings_searches import checked, found, random_machine, search, searched
 
 BUNDLE = Settings(precision=Precision.BF16, optimizer=OptimizerKind.FUSED, memory_format=MemoryFormat.CHANNELS_LAST)
 
@@ -24,8 +24,9 @@ def test_little_is_lost_against_the_truth_at_a_small_part_of_the_cost(noise: flo
     """Each change below 1 % is left out on purpose, and a size within 2 % of the best is good enough."""
     of_settings, of_answer, seconds = [], [], []
     for seed in range(30):
-        machine = random_machine(seed, noise=noise)
-        answer, history = searched(machine)
+        search_made = found(seed, noise)
+        machine, history = search_made.machine, search_made.history
+        answer = checked(machine, search_made.stop, history)
         assert answer.settings is not None
         of_settings.append(1 - machine.best_of(plain(answer.settings)) / machine.best)
         of_answer.append(1 - machine.throughput(answer.settings, answer.recommended_batch) / machine.best)
@@ -40,7 +41,7 @@ def test_little_is_lost_against_the_truth_at_a_small_part_of_the_cost(noise: flo
 
 
 def test_what_is_known_to_pay_comes_first_and_the_users_own_settings_before_it() -> None:
-    _, history = searched(random_machine(2))
+    history = found(2).history
     changed = [p for p in history if plain(p.settings) != Settings()]
     first = history.index(changed[0])
     assert all(p.settings == Settings() for p in history[:first])

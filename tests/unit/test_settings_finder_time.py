@@ -11,7 +11,7 @@ from autotune.search.settings.rows import plain
 from autotune.search.settings.spending import Spending, compile_seconds
 from tests.fakes import result
 from tests.unit.planted_settings import PlantedMachine, space_of
-from tests.unit.planted_settings_searches import finder_for, random_machine, search, searched
+from tests.unit.planted_settings_searches import finder_for, found, random_machine, search, searched
 
 COMPILED = Settings(compile=Compile.DEFAULT)
 
@@ -22,9 +22,8 @@ def fast_compiled() -> PlantedMachine:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_at_every_moment_the_best_that_is_certified_and_compared_stands(seed: int) -> None:
-    machine = random_machine(seed)
+    machine, stop, history = found(seed).machine, found(seed).stop, found(seed).history
     finder = finder_for(machine)
-    stop, history = search(machine)
     for end in range(len(history) + 1):
         known = history[:end]
         standing = finder.conclude(known)
@@ -105,7 +104,7 @@ def test_compiling_takes_at_most_its_share_of_the_time_and_it_is_said_what_was_l
 
 def test_without_a_time_budget_three_pairs_of_settings_and_size_are_compiled_at_most() -> None:
     for seed in range(10):
-        _, history = search(random_machine(seed))
+        history = found(seed).history
         pairs = {
             (plain(p.settings), p.batch_size)
             for p in history

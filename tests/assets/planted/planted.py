@@ -1,7 +1,12 @@
-"""A workload that goes wrong on purpose: `planted.py KIND [LIMIT] [TEXT]`. LIMIT is the largest batch that works."""
+"""A workload that goes wrong on purpose: `planted.py KIND [LIMIT] [TEXT]`. LIMIT is the largest batch that works.
+
+With `planted.py @FILE` each forked child reads its arguments, a JSON list, from the file: what the process that loaded
+this file is good for changes with it. That serves kinds which show in model, batch, loss or optimizer.
+"""
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +16,28 @@ import time
 import torch
 from torch import nn
 
-KIND = sys.argv[1]
-LIMIT = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-TEXT = sys.argv[3] if len(sys.argv) > 3 else "CUDA out of memory. Tried to allocate 20.00 MiB"
+DEFAULTS = ["fine", "0", "CUDA out of memory. Tried to allocate 20.00 MiB"]
 WIDTH = 4
+
+
+def understood(arguments: list[str]) -> tuple[str, int, str]:
+    """KIND, LIMIT and TEXT."""
+    kind, limit, text = [*arguments, *DEFAULTS[len(arguments) :]]
+    return kind, int(limit), text
+
+
+KIND, LIMIT, TEXT = understood(sys.argv[1:])
+
+
+def read_arguments() -> None:
+    """Those of this process."""
+    global KIND, LIMIT, TEXT
+    with open(sys.argv[1].removeprefix("@")) as file:
+        KIND, LIMIT, TEXT = understood(json.load(file))
+
+
+if KIND.startswith("@"):
+    os.register_at_fork(after_in_child=read_arguments)
 
 calls = 0
 

@@ -1,0 +1,54 @@
+"""What holds for a whole run: test processes share the cores, and the collector leaves alone what is imported.
+
+The first test file imports torch, which reads its number of threads then: this file must not.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+_MANY = 300
+"""Modules imported since the last look; torch's compiler, which comes with the first optimizer step, has 800."""
+
+_modules_then = 0
+_file_then: Path | None = None
+
+# Threads of test processes and their children that outnumber the cores wait for each other at every barrier: a step of
+# examples/tiny_gpt.py takes a fifth more processor time then, and twice as long.
+if _workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    _cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores // _workers)))
+
+
+def _freeze() -> None:
+    """Take everything that is alive out of later collections; each would look at a million objects of torch and SQLAlchemy.
+
+    Probes in this process collect on purpose, a comparison twice: a fifth of a second each time without this.
+    """
+    global _modules_then
+    gc.collect()
+    gc.freeze()
+    _modules_then = len(sys.modules)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import all test files without collections: they make a lot of objects and hardly any garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        _freeze()
+        gc.enable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Do the same again once a test has imported much more, and for what the last test file keeps (recordings, read once)."""
+    global _file_then
+    if item.path != _file_then or len(sys.modules) > _modules_then + _MANY:
+        _file_then = item.path
+        _freeze()
