@@ -30,6 +30,8 @@ NEWER = {
             "worst_batch",
             "candidates",
             "workers_bytes",
+            "micro_batches",
+            "data_set_size",
         ],
     },
     "autotune_searches": {
@@ -55,12 +57,15 @@ PROBE_THEN = replace(
         worst_batch="",
         candidates=1,
         workers_bytes=None,
+        micro_batches=None,
+        data_set_size=None,
     ),
 )
 SEARCH_THEN = replace(
     SEARCH,
     plan=replace(
         SEARCH.plan,
+        source=replace(SEARCH.plan.source, command=(), templates=()),
         settings=replace(TRIED_THEN, allocator="expandable_segments:True"),
         space=(),
         objective=Objective.THROUGHPUT,
@@ -89,6 +94,8 @@ def without_newer_fields(url: str) -> None:
         for column in ("plan", "answer"):
             for id_, document in connection.execute(text(f"SELECT id, {column} FROM autotune_searches")).all():
                 content = json.loads(document)
+                for name in ("command", "templates") if column == "plan" else ():
+                    del content["source"][name]
                 content["settings"] = {name: content["settings"][name] for name in OLD_SETTINGS}
                 change = text(f"UPDATE autotune_searches SET {column} = :new WHERE id = :id")
                 connection.execute(change, {"new": json.dumps(content), "id": id_})

@@ -81,7 +81,7 @@ def test_what_people_ask_for_is_a_column(path: Path) -> None:
     failed = (1, 28, "out_of_memory", "device_memory", "backward", "CUDA out of memory.\nTried to allocate 20 MiB")
     fitted = (2, 27, "fits", None, None, None)
     peak = (79 << 29, "2026-01-31 12:00:00.123456+00:00")
-    assert sql(path, query) == [(*failed, 4, 2, 0.5, 224.0, *peak), (*fitted, 4, 2, 0.5, 216.0, *peak)]
+    assert sql(path, query) == [(*failed, 4, 2, 0.5, 168.0, *peak), (*fitted, 4, 2, 0.5, 162.0, *peak)]
 
 
 def test_a_trace_without_a_probe_is_refused_by_the_database_itself(traced: Path, connection: Connection) -> None:

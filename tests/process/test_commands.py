@@ -115,7 +115,9 @@ def test_a_plain_script_with_a_data_loader_is_tuned_unchanged_and_the_answer_is_
     tmp_path: Path, storage: str, probe: Probe
 ) -> None:
     words = (PYTHON, str(SCRIPTS / "plain.py"), "--batch-size", "{batch}", "--output", "{scratch}")
-    plan = api.plan("", command=words, device="cpu", memory_limit=TIGHT_BYTES, multiple_of=16, recommend=False)
+    plan = api.plan(
+        "", command=words, device="cpu", memory_limit=TIGHT_BYTES, multiple_of=16, start_batch=96, recommend=False
+    )
     result = api.search(plan, storage=storage)
     answer = result.answer.max_batch
     assert (result.answer.refuted_at, result.answer.limited_by) == (answer + 16, str(Cause.HOST_MEMORY))
@@ -143,7 +145,18 @@ def test_a_script_of_a_shell_that_no_one_can_import_is_tuned_unchanged_and_the_a
     monkeypatch.setenv("PYTHON", PYTHON)
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     script = str(SCRIPTS / "train.sh")
-    own = ["--device", "cpu", "--memory-limit", str(TIGHT_BYTES), "--multiple-of", "32", "--storage", storage]
+    own = [
+        "--device",
+        "cpu",
+        "--memory-limit",
+        str(TIGHT_BYTES),
+        "--multiple-of",
+        "32",
+        "--start-batch",
+        "96",
+        "--storage",
+        storage,
+    ]
     done = run(
         [PYTHON, "-m", "autotune", "search", *own, "--set", "batch=env:TRAIN_BATCH", "--", script],
         tmp_path,
