@@ -23,7 +23,7 @@ def make_batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 # No main guard is needed: the functions travel to the probe processes, this script is not run again there.
-found = find_max_batch(make_model, make_batch, device="cpu", memory_limit="512MiB", multiple_of=64, max_batch=4096)
+found = find_max_batch(make_model, make_batch, device="cpu", memory_limit="512MiB", multiple_of=64, max_batch=1024)
 print(f"largest safe batch: {found.batch_size} (refuted at {found.refuted_at}, {len(found.evidence.probes)} probes)")
 
 model, batch = make_model(), make_batch(int(found))
