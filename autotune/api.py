@@ -220,9 +220,20 @@ def _source(workload: object, functions: "dict[str, Any]", path: Path) -> Source
 
 
 def _command(workload: object) -> tuple[str, ...]:
-    """The words of a training command; empty if it is none."""
-    words = tuple(workload) if isinstance(workload, list | tuple) else ()
-    return words if all(isinstance(word, str) for word in words) else ()
+    """The words of a training command; empty if it is none.
+
+    Raises:
+        UsageError: it has no words, or one that is no text.
+    """
+    if not isinstance(workload, list | tuple):
+        return ()
+    wrong = [word for word in workload if not isinstance(word, str)]
+    if wrong or not workload:
+        raise UsageError(
+            f"{wrong[0]!r} in the training command is no text" if wrong else "the training command has no words",
+            hint='give all of its words as text: ["python", "train.py", "--batch-size", "{batch}"]',
+        )
+    return tuple(workload)
 
 
 def search(

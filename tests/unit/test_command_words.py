@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import find_max_batch
 from autotune.errors import UsageError
 from autotune.model import Source
 from autotune.workload.command import Filled, fill, parse_command, uses_scratch
@@ -124,3 +125,13 @@ def test_a_program_by_path_is_looked_for_from_the_directory_it_is_run_in() -> No
     assets = HERE.parent / "assets" / "commands"
     source = parse_command(["./train.sh"], ["batch=env:TRAIN_BATCH"], assets)
     assert source.command == ("./train.sh",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [([], "has no words"), (["python", "train.py", "--layers", 3, "{batch}"], "3 in the training command is no text")],
+)
+def test_a_command_from_python_has_words_of_text(words: list[object], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        find_max_batch(words)
+    assert "--batch-size" in raised.value.hint
