@@ -48,6 +48,7 @@ def options() -> argparse.ArgumentParser:
         "--probe-timeout", type=float, default=300, help="seconds after which a probe of the grid is ended"
     )
     parser.add_argument("--timeout", type=float, default=900, help="seconds after which another command is ended")
+    parser.add_argument("--peer-budget", default="balanced", help="of the other tuner: fast, balanced, max, or seconds")
     parser.add_argument("--spaces", nargs="+", choices=SPACES, default=list(SPACES), help="which searches")
     parser.add_argument("--steps", type=int, default=50, help="of the trainings")
     parser.add_argument("--gpu", type=int, help="the only one to use; by default the first")
@@ -109,6 +110,7 @@ def _compared(given: argparse.Namespace, out: Path, clock: Clock, command: str) 
         out=out,
         device=given.device,
         spaces=tuple(given.spaces),
+        peer_budget=given.peer_budget,
         timeout_s=given.timeout,
         clock=clock,
         describe=partial(note, command),

@@ -95,14 +95,18 @@ def _trial(probe: ProbeResult) -> Trial:
     )
 
 
-def peer(case: GridCase, batch: int, *, device: str, cap_bytes: int, timeout_s: float) -> Peer:
-    """The other project's tuner."""
+def peer(case: GridCase, batch: int, *, budget: str, device: str, cap_bytes: int, timeout_s: float) -> Peer:
+    """The other project's tuner, with one of its own budgets of time: ``fast``, ``balanced``, ``max``, or seconds."""
     if find_spec(_PEER_PACKAGE) is None:
         return Peer(status=Status.NOT_INSTALLED, message=f"pip install {_PEER_DISTRIBUTION}")
     with TemporaryDirectory() as folder:
-        command = [*_child(_PEER, case, device, cap_bytes), "--batch", str(batch)]
+        command = [*_child(_PEER, case, device, cap_bytes), "--batch", str(batch), "--budget", budget]
         ended = run(cold(folder, command), timeout_s=timeout_s)
-    known: dict[str, Any] = {"version": version(_PEER_DISTRIBUTION), "seconds": round(ended.seconds, 1)}
+    known: dict[str, Any] = {
+        "version": version(_PEER_DISTRIBUTION),
+        "seconds": round(ended.seconds, 1),
+        "budget": budget,
+    }
     if ended.exit_code != 0:
         return Peer.model_validate({**_unanswered(ended), **known, "batch": batch})
     answered = json.loads(ended.last_line)

@@ -31,6 +31,8 @@ class Comparing:
     device: str
     spaces: tuple[str, ...]
     """Which searches."""
+    peer_budget: str
+    """Of time, as the peer calls it."""
     timeout_s: float
     """Wall limit of one command."""
     clock: Clock
@@ -85,7 +87,12 @@ class Comparing:
             return
         self.clock.check()
         found = commands.peer(
-            case, batch, device=self.device, cap_bytes=self.results.cap_bytes, timeout_s=self.timeout_s
+            case,
+            batch,
+            budget=self.peer_budget,
+            device=self.device,
+            cap_bytes=self.results.cap_bytes,
+            timeout_s=self.timeout_s,
         )
         self._told(case, "pytorch-autotune", found, f"{found.pick} at {batch}", found.samples_per_second)
         self._write(self.results.with_entry(case.name, peer=found))

@@ -88,6 +88,8 @@ class Peer(Answer):
     search_seconds: float | None = None
     """Of its tuner alone."""
     version: str = ""
+    budget: str = "balanced"
+    """Of time, in its own words; balanced, its default, is 360 s and what it then still runs."""
     batch: int | None = None
     pick: str = ""
     own_samples_per_second: float | None = None

@@ -68,7 +68,7 @@ def _workload(name: str, grid: Recording | None, entry: Entry) -> Iterator[Line]
         if (search := entry.searches.get(space)) is not None:
             lines.append((title, *_search(search, top, cost, entry.checks.get(space))))
     if entry.peer is not None:
-        lines.append(("pytorch-autotune", *_peer(entry.peer, top, cost)))
+        lines.append((f"pytorch-autotune, budget {entry.peer.budget}", *_peer(entry.peer, top, cost)))
     title = TRIAL_CASES[name].title
     for line in lines:
         yield title, *line

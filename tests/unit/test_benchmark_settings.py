@@ -70,7 +70,7 @@ def test_the_table_has_baseline_grid_search_and_peer_with_regret_and_cost() -> N
         "|  | autotune, the grid's knobs | optimizer=fused | 4 | 99.0 | 1.0 % | 50 s, 1 probes | 25 %"
         " | yes, 97.0/s (-2.0 %), 1 retries |" in lines
     )
-    assert "|  | pytorch-autotune | tf32 fused | 4 | 50.0 | 50.0 % | 100 s | 50 % |  |" in lines
+    assert "|  | pytorch-autotune, budget balanced | tf32 fused | 4 | 50.0 | 50.0 % | 100 s | 50 % |  |" in lines
     assert "- PyTorch's allocator is capped at 40 GiB." in lines
     assert "- Grid of tiny: 3 probes in 201 s, 1 of them failed, 1 for memory; not complete." in lines
     assert (
@@ -84,7 +84,7 @@ def test_the_table_says_why_a_part_has_no_figures() -> None:
     died = Check(status=Status.DONE, batch=4, survived=False, message="OutOfMemoryError: 1 GiB")
     made = compared(peer=peer, searches={GRID_SPACE: SEARCH, DEFAULT_SPACE: gone}, checks={GRID_SPACE: died})
     lines = render([], made).splitlines()
-    assert "|  | pytorch-autotune | not installed: pip install pytorch-autotune |  |  |  |  |  |  |" in lines
+    assert "|  | pytorch-autotune, budget balanced | not installed: pip install pytorch-autotune |  |  |  |  |  |  |" in lines
     assert "|  | autotune, all knobs | failed: nothing fits: batch 1 / too large |  |  |  |  |  |  |" in lines
     assert any(line.endswith("| 50 s, 1 probes |  | no: OutOfMemoryError: 1 GiB |") for line in lines)
 
@@ -162,7 +162,7 @@ def test_a_command_without_an_answer_becomes_a_cell_that_says_why(monkeypatch: p
     answering(ended(stdout=json.dumps(refused), exit_code=3))
     assert commands.search(case, (), device="cpu", limit_bytes=None, timeout_s=1).message == "nothing fits"
     monkeypatch.setattr(commands, "find_spec", lambda name: None)
-    peer = commands.peer(case, 4, device="cpu", cap_bytes=CAP, timeout_s=1)
+    peer = commands.peer(case, 4, budget="fast", device="cpu", cap_bytes=CAP, timeout_s=1)
     assert (peer.status, peer.message) == (Status.NOT_INSTALLED, "pip install pytorch-autotune")
 
 
