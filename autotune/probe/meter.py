@@ -70,6 +70,10 @@ class Meter(Protocol):
     def retries(self) -> int:
         """Allocator retries so far."""
 
+    def exhausted(self) -> int:
+        """How often the device's memory has run out so far. PyTorch copes by itself where only the workspace of a
+        convolution does not fit: it takes another algorithm, and nothing is raised."""
+
     def non_pytorch(self) -> int | None:
         """Device memory of this process outside PyTorch's allocator."""
 
@@ -157,6 +161,9 @@ class CudaMeter:
 
     def retries(self) -> int:
         return int(torch.cuda.memory_stats(self._device).get("num_alloc_retries", 0))
+
+    def exhausted(self) -> int:
+        return int(torch.cuda.memory_stats(self._device).get("num_ooms", 0))
 
     def non_pytorch(self) -> int | None:
         """Device-wide use minus this allocator minus others; without NVML others count as ours, the safe way round."""
@@ -261,6 +268,9 @@ class CpuMeter:
         return _status().get("RssAnon", 0)
 
     def retries(self) -> int:
+        return 0
+
+    def exhausted(self) -> int:
         return 0
 
     def non_pytorch(self) -> int | None:

@@ -84,7 +84,10 @@ def test_the_table_says_why_a_part_has_no_figures() -> None:
     died = Check(status=Status.DONE, batch=4, survived=False, message="OutOfMemoryError: 1 GiB")
     made = compared(peer=peer, searches={GRID_SPACE: SEARCH, DEFAULT_SPACE: gone}, checks={GRID_SPACE: died})
     lines = render([], made).splitlines()
-    assert "|  | pytorch-autotune, budget balanced | not installed: pip install pytorch-autotune |  |  |  |  |  |  |" in lines
+    assert (
+        "|  | pytorch-autotune, budget balanced | not installed: pip install pytorch-autotune |  |  |  |  |  |  |"
+        in lines
+    )
     assert "|  | autotune, all knobs | failed: nothing fits: batch 1 / too large |  |  |  |  |  |  |" in lines
     assert any(line.endswith("| 50 s, 1 probes |  | no: OutOfMemoryError: 1 GiB |") for line in lines)
 

@@ -65,6 +65,11 @@ class Batches:
             self._from_loader, self._fetched, self._size = True, batch, size
             self._fetches += 1
 
+    @property
+    def untrained(self) -> bool:
+        """Whether the loader's last batch has not been trained on."""
+        return self._from_loader and self._fetched is not None
+
     def called(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A model was called with this."""
         if torch.is_grad_enabled() and not self._from_loader:

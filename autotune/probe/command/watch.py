@@ -19,7 +19,7 @@ import torch
 from autotune.model import Form, Phase
 from autotune.probe.command.batches import Batches
 from autotune.probe.command.orders import LAUNCHER, HookOrder
-from autotune.probe.meter import CudaMeter, Meter, make_meter
+from autotune.probe.meter import CudaMeter, make_meter
 from autotune.probe.raised import told
 from autotune.probe.recorder import Recorder
 from autotune.probe.steps import SETTLE_STEPS, storage_bytes
@@ -60,6 +60,8 @@ class Watch:
         self._taken: list[int] = []
         """Batches of each step."""
         self._retries = 0
+        self._exhausted = 0
+        """How often memory had run out when the last batch came, or the last backward pass began."""
         self._training = False
         """Whether the first batch, or backward pass, has come."""
         self._done = False
@@ -127,6 +129,8 @@ class Watch:
 
     def before_batch(self) -> None:
         """A data loader is about to give a batch."""
+        if torch.is_grad_enabled():
+            self._look_back(given_up=self._batches.untrained)
         self._enter(Phase.DATA if torch.is_grad_enabled() else Phase.EVALUATE)
 
     def after_batch(self, batches: Any, batch: object | None) -> None:
@@ -155,10 +159,22 @@ class Watch:
         finally:
             self._depth -= 1
 
+    def _look_back(self, *, given_up: bool = False) -> None:
+        """Whether memory ran out in a step that was given up then: somebody caught that where nothing here sees it."""
+        recorder = self._recorder
+        if recorder is None or not self._here():
+            return
+        exhausted = recorder.meter.exhausted()
+        if exhausted > self._exhausted and (given_up or recorder.phase is Phase.OPTIMIZER):
+            self.note(
+                CaughtOutOfMemory("CUDA out of memory: the command caught the error and went on with something else")
+            )
+        self._exhausted = exhausted
+
     def note(self, error: BaseException) -> None:
         """The user's code is raised this, and may catch it."""
         told_by_text = isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
-        exhausted = told_by_text or isinstance(error, MemoryError | torch.OutOfMemoryError)
+        exhausted = told_by_text or isinstance(error, MemoryError | torch.OutOfMemoryError | CaughtOutOfMemory)
         if exhausted and self._recorder is not None and self._here():
             self._caught = {**told(error), "phase": self._recorder.phase, "step": self._recorder.step}
 
@@ -177,6 +193,7 @@ class Watch:
             loss = root.detach()
             self._loss = loss if self._loss is None else self._loss + loss
         self._batches.trained()
+        self._look_back()
         self._enter(Phase.BACKWARD)
 
     def _after_backward(self) -> None:
@@ -263,11 +280,7 @@ class Watch:
         """Say what was seen, and end this process: the rest of the training is not wanted."""
         self._leave()
         recorder.read_device()
-        if _has_run_out(recorder.meter):
-            self.failed(
-                CaughtOutOfMemory("CUDA out of memory: the command caught the error and went on with something else")
-            )
-        elif self._first_rank and self._order.rehearsal:
+        if self._first_rank and self._order.rehearsal:
             from autotune.probe.command.described import describe
 
             self._answer(described=describe(self._order, recorder, optimizer, self._batches))
@@ -346,11 +359,6 @@ class Watch:
 def _is_worker() -> bool:
     """Whether ``multiprocessing`` started this interpreter for a process of its own, mostly of a data loader."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
-
-
-def _has_run_out(meter: Meter) -> bool:
-    """Whether the device's memory ran out at any time."""
-    return isinstance(meter, CudaMeter) and torch.cuda.memory_stats().get("num_ooms", 0) > 0
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
