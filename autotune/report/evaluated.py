@@ -6,6 +6,9 @@ from autotune.model import Form, Phase, ProbeResult, SearchResult
 from autotune.report.words import failure_words, limit_words
 
 NOT_PROBED = "not probed"
+_EVALUATED_ITSELF = (
+    "the command evaluated within the few steps it was given, which the probe includes; a later one may need more"
+)
 _CURES = "give the evaluation smaller batches, run it under torch.no_grad(), and move outputs to the CPU as they come"
 
 
@@ -48,7 +51,8 @@ def evaluation_failure(result: SearchResult) -> str | None:
 def evaluation_advice(result: SearchResult) -> Iterator[str]:
     """What to mind: that it was not probed, that it fits nowhere, or that it is the narrower one."""
     if result.plan.source.command:
-        yield "evaluation was not probed: a command is ended after a few training steps"
+        ran = result.certificate.measurement.evaluated
+        yield _EVALUATED_ITSELF if ran else "evaluation was not probed: a command is ended after a few training steps"
         return
     if not result.workload.evaluates:
         yield "evaluation was not probed: the workload has no evaluate(model, batch)"

@@ -1,4 +1,5 @@
-"""What the hook makes of memory that ran out in a command without an error that anybody saw; the device is planted."""
+"""What the hook makes of what happens around the steps of a command: memory that runs out unseen, evaluations. The device
+is planted."""
 
 import os
 from types import SimpleNamespace
@@ -46,11 +47,11 @@ class Said(Channel):
 class Training:
     """A training under the eyes of the hook, step by step."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: int = 2) -> None:
         self.device, self.said = Device(), Said()
         monkeypatch.setattr(watch, "make_meter", lambda device: self.device)
         monkeypatch.setattr(os, "_exit", self._end)
-        order = HookOrder(roots={}, pipe="", token="", trouble="", batch_size=SIZE, device="cpu", steps=2)
+        order = HookOrder(roots={}, pipe="", token="", trouble="", batch_size=SIZE, device="cpu", steps=steps)
         self.watch = Watch(order, self.said)
         self.watch.begin()
         self.model = nn.Linear(3, 1)
@@ -63,6 +64,15 @@ class Training:
     def fetch(self) -> None:
         self.watch.before_batch()
         self.watch.after_batch(LOADER, torch.zeros(SIZE, 3))
+
+    def whole_step(self) -> None:
+        self.fetch()
+        self.backward()
+        self.step()
+
+    def evaluate(self) -> None:
+        with torch.no_grad():
+            self.fetch()
 
     def backward(self) -> None:
         loss = self.model(torch.zeros(SIZE, 3)).sum()
@@ -80,9 +90,7 @@ class Training:
 def training(monkeypatch: pytest.MonkeyPatch) -> Training:
     """One whose first step is done."""
     training = Training(monkeypatch)
-    training.fetch()
-    training.backward()
-    training.step()
+    training.whole_step()
     return training
 
 
@@ -134,3 +142,19 @@ def test_a_batch_that_was_left_without_memory_running_out_is_none_of_the_tools_b
     with pytest.raises(Ended, match="0"):
         training.step()
     assert "raised" not in training.said.answers[0]
+
+
+@pytest.mark.parametrize(("evaluates_before", "timed"), [((), 4), ((3,), 3), ((2, 4), 2), ((2, 3, 4, 5), 4)])
+def test_the_time_of_a_step_is_without_the_evaluation_before_it_unless_there_is_always_one(
+    monkeypatch: pytest.MonkeyPatch, evaluates_before: tuple[int, ...], timed: int
+) -> None:
+    training = Training(monkeypatch, steps=5)
+    with pytest.raises(Ended, match="0"):
+        for number in range(1, 6):
+            if number in evaluates_before:
+                training.evaluate()
+            training.whole_step()
+    (answer,) = training.said.answers
+    assert answer["measurement"]["steps_executed"] == 5
+    assert len(answer["measurement"]["step_seconds"]) == timed
+    assert answer["measurement"]["evaluated"] is bool(evaluates_before)

@@ -51,6 +51,22 @@ def test_c11_an_evaluation_that_was_not_probed_is_said() -> None:
     assert advice(result) == ("evaluation was not probed: the workload has no evaluate(model, batch)",)
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "said"),
+    [
+        (False, "evaluation was not probed: a command is ended after a few training steps"),
+        (
+            True,
+            "the command evaluated within the few steps it was given, which the probe includes; a later one may need more",
+        ),
+    ],
+)
+def test_c11_of_a_command_it_is_said_whether_it_evaluated(evaluated: bool, said: str) -> None:
+    probes = tuple(replace(p, measurement=replace(p.measurement, evaluated=evaluated)) for p in PROBES)
+    plan = replace(RESULT.plan, source=replace(RESULT.plan.source, command=("python", "train.py")))
+    assert said in advice(replace(RESULT, plan=plan, probes=probes))
+
+
 def test_c15_the_legal_step_is_named_with_its_witnesses() -> None:
     refused = [
         failing(size, Outcome.WORKLOAD_ERROR, Cause.USER_CODE, error_type="builtins.AssertionError") for size in (3, 1)

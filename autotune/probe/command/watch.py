@@ -62,6 +62,8 @@ class Watch:
         self._retries = 0
         self._exhausted = 0
         """How often memory had run out when the last batch came, or the last backward pass began."""
+        self._evaluated = False
+        """Whether an evaluation has run since the last step: the time to the next is not that of a step."""
         self._training = False
         """Whether the first batch, or backward pass, has come."""
         self._done = False
@@ -141,7 +143,7 @@ class Watch:
         if torch.is_grad_enabled():
             self._enter(Phase.FORWARD)
         elif self._recorder is not None:
-            self._recorder.facts["evaluated"] = True
+            self._recorder.facts["evaluated"] = self._evaluated = True
 
     @contextmanager
     def backward(self, roots: Any) -> Iterator[None]:
@@ -253,10 +255,10 @@ class Watch:
         retries = recorder.meter.retries()
         recorder.retries.append(retries - self._retries)
         recorder.allocated_after.append(recorder.meter.allocated() - self._batches.bytes)
-        recorder.timed.append(True)
+        recorder.timed.append(not self._evaluated)
         recorder.executed += 1
         self._taken.append(self._batches.take())
-        self._retries, self._backwards, self._loss = retries, 0, None
+        self._retries, self._backwards, self._loss, self._evaluated = retries, 0, None, False
 
     def _note_composition(self, optimizer: torch.optim.Optimizer) -> None:
         assert self._recorder is not None
@@ -306,7 +308,9 @@ class Watch:
         if not failed:
             seconds = recorder.meter.intervals()[: recorder.executed]
             facts["first_step_seconds"] = seconds[0] if seconds else None
-            facts["step_seconds"] = seconds[self._order.form.warm_up :]
+            later = list(zip(seconds, recorder.timed, strict=False))[self._order.form.warm_up :]
+            # of a training that evaluates after every step there are no others
+            facts["step_seconds"] = [each for each, counts in later if counts] or [each for each, _ in later]
             losses = [] if recorder.losses is None else recorder.losses[: recorder.executed].tolist()
             facts["losses"] = [loss if abs(loss) < float("inf") else None for loss in losses]
         return recorder.measurement(time.perf_counter() - self._began)
