@@ -1,9 +1,17 @@
 """Device-wide memory by NVML, matched by UUID because NVML ignores CUDA_VISIBLE_DEVICES. Never needed: None = unknown."""
 
+import contextlib
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
+
+from autotune.probe.visible import Card
+from autotune.units import GIB, format_bytes
+
+_SAME_SHARE, _SAME_BYTES = 0.05, GIB // 2
+"""NVML counts what the driver keeps for itself as part of the device, torch does not: 0.3 to 0.5 GiB."""
 
 
 def _load() -> ModuleType | None:
@@ -37,44 +45,145 @@ def _library() -> Iterator[ModuleType]:
             _pynvml.nvmlShutdown()
     except _pynvml.NVMLError as error:
         raise _Unknown(str(error)) from error
+    except (AttributeError, TypeError, ValueError, OSError) as error:  # another or older library of that name
+        raise _Unknown(f"nvidia-ml-py and this driver do not go together: {error}") from error
 
 
 def used_bytes(device_uuid: str) -> int | None:
     """Memory in use on the device by all processes, driver reservations left out; None where NVML cannot tell.
 
     Args:
-        device_uuid: as torch reports it, with or without the ``GPU-`` prefix; MIG UUIDs with their own prefix.
+        device_uuid: as torch reports it, with or without the ``GPU-`` or ``MIG-`` that NVML puts before it.
     """
     try:
-        return _used_bytes(device_uuid)
+        return _memory(device_uuid)[0]
     except _Unknown:  # torch's own figures are used instead, which ``trouble`` tells the user
         return None
 
 
-def _used_bytes(device_uuid: str) -> int:
+def _memory(device_uuid: str) -> tuple[int, int]:
+    """Bytes used and there, of one device.
+
+    Raises:
+        _Unknown: NVML does not know it, or says what cannot be.
+    """
     if not device_uuid:
         raise _Unknown("torch does not say which device it is")
-    name = device_uuid if device_uuid.startswith(("GPU-", "MIG-")) else f"GPU-{device_uuid}"
     with _library() as nvml:
-        handle = nvml.nvmlDeviceGetHandleByUUID(name)
+        handle = _handle(nvml, device_uuid)
         # version 2 of the call leaves out what the driver keeps for itself, as torch.cuda.mem_get_info does
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        used, total = int(memory.used), int(memory.total)
+    if not 0 <= used <= total or total == 0:
+        raise _Unknown(f"it says that {used} of {total} bytes are in use")
+    return used, total
 
 
-def trouble(device_uuid: str) -> str:
-    """Why NVML cannot tell the memory in use on the device; empty where it can."""
+def _handle(nvml: ModuleType, device_uuid: str) -> Any:
+    """By UUID. torch leaves out what tells a whole card from an instance of a divided one."""
+    if device_uuid.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(device_uuid)
     try:
-        _used_bytes(device_uuid)
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device_uuid}")
+    except nvml.NVMLError:
+        with contextlib.suppress(nvml.NVMLError):  # what was said of the usual form tells more
+            return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device_uuid}")
+        raise
+
+
+def trouble(device_uuid: str, capacity_bytes: int | None = None) -> str:
+    """Why NVML cannot tell the memory in use on the device; empty where it can.
+
+    Args:
+        device_uuid: as for ``used_bytes``.
+        capacity_bytes: what torch says is there; figures of a card of quite another size are not this device's.
+    """
+    try:
+        _, total = _memory(device_uuid)
     except _Unknown as reason:
-        return str(reason)
+        return str(reason) or "it gives no reason"
+    if capacity_bytes is not None and abs(total - capacity_bytes) > _SAME_SHARE * capacity_bytes + _SAME_BYTES:
+        return f"it speaks of a device of {format_bytes(total)}, torch of one of {format_bytes(capacity_bytes)}"
     return ""
+
+
+def missing() -> str:
+    """Why NVML cannot be asked at all; empty where it can."""
+    try:
+        with _library():
+            return ""
+    except _Unknown as reason:
+        return str(reason) or "it gives no reason"
+
+
+def capacity_bytes(device_uuid: str) -> int | None:
+    """Memory of the device by NVML, what the driver keeps for itself included; None where it cannot tell."""
+    try:
+        return _memory(device_uuid)[1]
+    except _Unknown:  # as above
+        return None
+
+
+def cards() -> tuple[Card, ...]:
+    """All devices of the host, in the order of their buses; empty where NVML cannot tell."""
+    try:
+        with _library() as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            return tuple(
+                Card(
+                    uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+                    name=_text(nvml.nvmlDeviceGetName(handle)),
+                    slices=_slices(nvml, handle),
+                )
+                for handle in handles
+            )
+    except _Unknown:  # as above
+        return ()
+
+
+def _slices(nvml: ModuleType, handle: Any) -> tuple[str, ...] | None:
+    try:
+        divided = nvml.nvmlDeviceGetMigMode(handle)[0]
+    except nvml.NVMLError:  # most cards cannot be divided
+        return None
+    if not divided:
+        return None
+    found = []
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        with contextlib.suppress(nvml.NVMLError):  # fewer were made than could be
+            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))))
+    return tuple(found)
+
+
+def tenants(device_uuid: str) -> tuple[tuple[int, int | None], ...] | None:
+    """Process id and bytes (None where the driver does not say) of who uses the device; None where NVML cannot tell.
+
+    Ids are those of the host: in a container they mean nothing.
+    """
+    try:
+        with _library() as nvml:
+            handle = _handle(nvml, device_uuid)
+            running = [
+                *nvml.nvmlDeviceGetComputeRunningProcesses(handle),
+                *nvml.nvmlDeviceGetGraphicsRunningProcesses(handle),
+            ]
+            return tuple({int(one.pid): (int(one.pid), _bytes(one.usedGpuMemory)) for one in running}.values())
+    except _Unknown:  # as above
+        return None
+
+
+def _bytes(told: int | None) -> int | None:
+    return None if told is None else int(told)
+
+
+def _text(told: str | bytes) -> str:
+    return told.decode(errors="replace") if isinstance(told, bytes) else str(told)
 
 
 def driver_version() -> str:
     """The NVIDIA driver's version; empty where NVML cannot tell."""
     try:
         with _library() as nvml:
-            version = nvml.nvmlSystemGetDriverVersion()
+            return _text(nvml.nvmlSystemGetDriverVersion())
     except _Unknown:  # as above
         return ""
-    return version.decode() if isinstance(version, bytes) else str(version)
