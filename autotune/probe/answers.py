@@ -29,10 +29,12 @@ from autotune.probe.host import shared_memory_bytes
 from autotune.probe.judge import judge
 
 _TAIL_BYTES = 4000
-_OWN_FAULTS = frozenset({Outcome.WORKLOAD_ERROR, Outcome.UNSUPPORTED, Outcome.SIZE_LIMIT, Outcome.TIMED_OUT})
+OWN_FAULTS = frozenset({Outcome.WORKLOAD_ERROR, Outcome.UNSUPPORTED, Outcome.SIZE_LIMIT, Outcome.TIMED_OUT})
 """Failures that the memory of others has nothing to do with."""
+_NO_MEMORY = frozenset({Form.COMPARE, Form.LOADING})
+"""Forms that do not look at memory either, ..."""
 _COMPARED = frozenset({Outcome.FITS, Outcome.CHANGES_TRAINING, Outcome.UNSTABLE})
-"""What a comparison says, which does not look at memory either."""
+"""... where they say one of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +300,7 @@ def probe_result(
             evaluate_at=question.evaluate_at,
         )
         outcome, failure = judged or (outcome, failure)
-    own = outcome in _OWN_FAULTS or (question.form is Form.COMPARE and outcome in _COMPARED)
+    own = outcome in OWN_FAULTS or (question.form in _NO_MEMORY and outcome in _COMPARED)
     if disturbed is not None and not own:
         outcome, failure = Outcome.UNRELIABLE, disturbed
         # Theirs and ours cannot be told apart: nobody may reckon with these.

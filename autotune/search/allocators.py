@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from autotune.memory.forecast import Forecast
 from autotune.model import Answer, Cause, Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.batch import BatchFinder
+from autotune.search.evidence import read
 from autotune.search.guide import recorded
 
 _TELLS_OF_PIECES = frozenset({Cause.THRASHING})
@@ -38,6 +39,8 @@ class BestAllocator:
             tried = [p for p in history if p.settings == leg.settings and p.batch_size == next_size]
             if not tried:
                 return Question(batch_size=next_size, form=Form.LONG, reason=Reason.ALLOCATOR, settings=leg.settings)
+            if read(tried).open is not None:  # disturbed by others, say
+                return Question(batch_size=next_size, form=Form.LONG, reason=Reason.RETRY, settings=leg.settings)
             if not any(p.fits for p in tried):
                 continue
             reply = leg.ask(_of(history, leg.settings))

@@ -11,7 +11,7 @@ import psutil
 
 from autotune.model import Cause, Failure, Machine, Measurement, Outcome, ProbeResult, Question
 from autotune.probe import nvml
-from autotune.probe.answers import Ended, evidence, tail
+from autotune.probe.answers import OWN_FAULTS, Ended, evidence, tail
 from autotune.probe.classify import classify
 from autotune.units import format_bytes
 
@@ -75,8 +75,12 @@ def judge_unwatched(
     started_at: datetime,
     stdout: Path,
     stderr: Path,
+    disturbed: Failure | None = None,
 ) -> ProbeResult:
-    """What the end of a command says of a batch size: it fits if it ended well, or still ran when its time was up."""
+    """What the end of a command says of a batch size: it fits if it ended well, or still ran when its time was up.
+
+    ``disturbed``: others changed their memory on the device meanwhile, so that nothing about memory was seen.
+    """
     stderr_tail = tail(stderr)
     outcome, failure = Outcome.FITS, None
     if ended.exit_code != 0 and not ended.timed_out:
@@ -91,6 +95,8 @@ def judge_unwatched(
             message=f"{format_bytes(peak_bytes)} were seen in use, and the budget is {format_bytes(budget_bytes)}",
             hint="the limit of a command that the hook does not attach to is watched, not enforced",
         )
+    if disturbed is not None and outcome not in OWN_FAULTS:
+        outcome, failure, peak_bytes = Outcome.UNRELIABLE, disturbed, None
     return ProbeResult(
         batch_size=question.batch_size,
         form=question.form,
