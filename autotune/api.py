@@ -114,6 +114,7 @@ def find_max_batch(
     max_batch: int | None = None,
     timeout_s: float = 300.0,
     time_budget_s: float | None = None,
+    device_wait_s: float = 600.0,
     seed: int = 0,
     eval_batch: int | None = None,
     storage: str | os.PathLike[str] | None = None,
@@ -153,6 +154,7 @@ def find_max_batch(
         max_batch: largest size to try.
         timeout_s: wall limit of one probe, seconds.
         time_budget_s: wall limit of the search, seconds.
+        device_wait_s: how long probes of other searches on the device are waited for, each time, seconds; 0 = not at all.
         seed: of every probe.
         eval_batch: evaluate in batches of this size; default: of the training batch's, as far as they fit.
         storage: ledger, a path or database URL; default: the platform's data directory or ``AUTOTUNE_STORAGE``.
@@ -192,6 +194,7 @@ def find_max_batch(
             max_batch=max_batch,
             timeout_s=timeout_s,
             time_budget_s=time_budget_s,
+            device_wait_s=device_wait_s,
             seed=seed,
             eval_batch=eval_batch,
             recommend=False,
@@ -261,7 +264,7 @@ def _search(
 
     started = time.monotonic()
     with ExitStack() as stack:
-        launcher = stack.enter_context(_launcher(plan, observer.note))
+        launcher = stack.enter_context(_launcher(plan, observer.note, started))
         launcher.preload(plan.device)
         # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
         import autotune.report.advice
@@ -277,20 +280,34 @@ def _search(
         if trains_here:
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
             held = max(0, own_data_bytes() + imported - workload.process_bytes)
-        budget = _budget(plan, machine, held, workload.device_used_bytes)
+        with launcher.turn():  # else another search's probe would count as what others hold
+            budget = _budget(plan, machine, held, workload.device_used_bytes)
         observer.found(workload, machine, budget)
         session = Session(plan, store, launcher, observer, workload, machine, budget, started)
         return session.run(fresh=fresh)
 
 
-def _launcher(plan: Plan, say: Callable[[str], None]) -> Laboratory:
-    """What runs the probes of this plan's workload."""
+def _launcher(plan: Plan, say: Callable[[str], None], started: float | None = None) -> Laboratory:
+    """What runs the probes of this plan's workload.
+
+    Args:
+        plan: what is asked.
+        say: told of fallbacks and waits.
+        started: instant on ``time.monotonic`` from which the time budget counts; None = it does not.
+    """
     from autotune.probe.command.launcher import CommandLauncher
     from autotune.probe.launcher import Launcher
+    from autotune.probe.turns import Turns
 
+    turns = Turns(
+        wait_s=plan.device_wait_s,
+        until=None if started is None or plan.time_budget_s is None else started + plan.time_budget_s,
+        say=say,
+        host_alone=plan.memory_limit_bytes is None,
+    )
     if plan.source.command:
-        return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say)
-    return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say)
+        return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
+    return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
 
 
 def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:

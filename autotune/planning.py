@@ -29,6 +29,7 @@ class PlanOptions(TypedDict, total=False):
     max_batch: int | None
     timeout_s: float
     time_budget_s: float | None
+    device_wait_s: float
     seed: int
     recommend: bool
     tune: bool
@@ -55,6 +56,7 @@ def make_plan(
     max_batch: int | None = None,
     timeout_s: float = 300.0,
     time_budget_s: float | None = None,
+    device_wait_s: float = 600.0,
     seed: int = 0,
     recommend: bool = True,
     tune: bool = False,
@@ -84,6 +86,8 @@ def make_plan(
         )
     timeout_s = _seconds("timeout_s", timeout_s)
     time_budget_s = None if time_budget_s is None else _seconds("time_budget_s", time_budget_s)
+    if device_wait_s != 0:
+        device_wait_s = _seconds("device_wait_s", device_wait_s)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise UsageError(
             f"seed is {seed!r}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
@@ -127,6 +131,7 @@ def make_plan(
         max_batch=max_batch,
         timeout_s=timeout_s,
         time_budget_s=time_budget_s,
+        device_wait_s=float(device_wait_s),
         seed=seed,
         recommend=recommend,
     )

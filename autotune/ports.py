@@ -1,6 +1,7 @@
 """What the tuner needs from the rooms below it. Implementations fit by shape; they do not import this file."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
@@ -36,7 +37,8 @@ class Prober(Protocol):
             reserve_bytes: non-PyTorch device memory seen so far; the allocator's cap is the budget minus this.
 
         Raises:
-            EnvironmentTrouble: the probe process cannot be started at all.
+            EnvironmentTrouble: the probe process cannot be started at all, or others hold the device for too long.
+            TimeRanOut: the search's time ended while others held the device.
         """
         ...
 
@@ -68,6 +70,17 @@ class Laboratory(Prober, Protocol):
         Raises:
             WorkloadError: the workload fails by itself.
             EnvironmentTrouble: the device is not there, or processes cannot be started.
+        """
+        ...
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The described device for this search alone, as far as other searches are concerned; waits for it.
+
+        Each probe takes a turn of its own, so this is for what is read of the device beside them.
+
+        Raises:
+            EnvironmentTrouble: others still held it when the wait ended.
+            TimeRanOut: the search's time ended first.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from autotune.errors import TimeRanOut
 from autotune.model import Budget, ProbeResult, Stop
 from autotune.ports import Observer, Prober, Recorder, Strategy
 
@@ -40,7 +41,10 @@ def tune(
             return conclude(known), tuple(known)
         number = len(known) + 1
         observer.asked(asked, number)
-        result = prober.probe(asked, budget, max(reserve_bytes, non_pytorch_bytes(known)))
+        try:
+            result = prober.probe(asked, budget, max(reserve_bytes, non_pytorch_bytes(known)))
+        except TimeRanOut:  # while others held the device: nothing was run
+            return conclude(known), tuple(known)
         recorder.add(result)
         known.append(result)
         observer.answered(result, number)

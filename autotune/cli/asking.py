@@ -44,6 +44,7 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
             max_batch=asked.max_batch,
             timeout_s=asked.timeout_s,
             time_budget_s=asked.time_budget_s,
+            device_wait_s=asked.device_wait_s,
             seed=asked.seed,
             eval_batch=asked.eval_batch,
             recommend=recommend,

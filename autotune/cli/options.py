@@ -76,6 +76,10 @@ _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of 
 _TimeBudget = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole search.", show_default=False)
 ]
+_DeviceWait = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", help="How long to wait for probes of other searches on the device; 0: not at all."),
+]
 _Seed = Annotated[int, typer.Option(help="Seed of every probe.")]
 _EvalBatch = Annotated[
     int | None,
@@ -132,6 +136,7 @@ class Asked:
     max_batch: int | None
     timeout_s: float
     time_budget_s: float | None
+    device_wait_s: float
     seed: int
     eval_batch: int | None
     tune: bool
@@ -190,6 +195,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         max_batch: _MaxBatch = None,
         timeout: _Timeout = 300.0,
         time_budget: _TimeBudget = None,
+        device_wait: _DeviceWait = 600.0,
         seed: _Seed = 0,
         eval_batch: _EvalBatch = None,
         objective: _Objective = Objective.THROUGHPUT,
@@ -224,6 +230,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 max_batch=max_batch,
                 timeout_s=timeout,
                 time_budget_s=time_budget,
+                device_wait_s=device_wait,
                 seed=seed,
                 eval_batch=eval_batch,
                 tune=tune,

@@ -48,6 +48,8 @@ class Plan:
     """Wall limit of one probe."""
     time_budget_s: float | None = None
     """Wall limit of the whole search; None = none."""
+    device_wait_s: float = 600.0
+    """How long other searches' probes on the device are waited for, each time; twice the default limit of one probe."""
     seed: int = 0
     recommend: bool = True
     """Also certify the smallest batch within 2 % of the best throughput."""

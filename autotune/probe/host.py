@@ -20,24 +20,38 @@ class HostLimit:
     """The bound itself."""
     source: str
     """``cgroup``, ``rlimit`` or ``available memory``."""
+    shared_by: str = ""
+    """Who has it together: ``host``, or the cgroup; empty = each process has it for itself."""
 
 
 def host_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> HostLimit:
     """The smallest of cgroup limit (v1 and v2, parents included), address-space or data rlimit, and available memory."""
     memory = psutil.virtual_memory()
-    limits = [HostLimit(free_bytes=memory.available, total_bytes=memory.total, source="available memory")]
+    limits = [
+        HostLimit(free_bytes=memory.available, total_bytes=memory.total, source="available memory", shared_by="host")
+    ]
     for folder in _cgroup_folders(root, proc):
-        total = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-        if total is None or total >= _UNLIMITED:
+        # Above memory.high a process is not killed but slowed down to a crawl.
+        bounds = [_number(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
+        total = min((bound for bound in bounds if bound is not None), default=_UNLIMITED)
+        if total >= _UNLIMITED:
             continue
         used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
-        reclaimable = _field(folder / "memory.stat", "inactive_file") or 0
-        limits.append(HostLimit(free_bytes=max(0, total - used + reclaimable), total_bytes=total, source="cgroup"))
+        # Version 1 counts a folder's own pages under the plain name, and those of folders below it as well under "total".
+        stat = folder / "memory.stat"
+        reclaimable = _field(stat, "total_inactive_file") or _field(stat, "inactive_file") or 0
+        free = min(total, max(0, total - used + reclaimable))
+        limits.append(HostLimit(free_bytes=free, total_bytes=total, source="cgroup", shared_by=str(folder)))
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft = resource.getrlimit(kind)[0]
         if soft != resource.RLIM_INFINITY:
             limits.append(HostLimit(free_bytes=soft, total_bytes=soft, source="rlimit"))
     return min(limits, key=lambda limit: limit.free_bytes)
+
+
+def available_bytes() -> int:
+    """Memory of the host that can be had without swapping."""
+    return psutil.virtual_memory().available
 
 
 def own_data_bytes() -> int:

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,7 @@ from autotune.probe.classify import classify
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
+from autotune.probe.turns import Turns
 from autotune.workload.source import INSIDE_VARIABLE
 
 _FIRST_S = 10.0
@@ -54,6 +56,7 @@ class Launcher:
         timeout_s: float,
         seed: int,
         say: Callable[[str], None] = lambda text: None,
+        turns: Turns | None = None,
     ) -> None:
         """
         Args:
@@ -61,8 +64,10 @@ class Launcher:
             timeout_s: wall limit of one process, loading included.
             seed: of every probe.
             say: told once about a fallback.
+            turns: at the device, with other searches; None = it is not shared.
         """
         self._source = source
+        self._turns = turns
         self._timeout_s = timeout_s
         self._seed = seed
         self._say = say
@@ -76,6 +81,8 @@ class Launcher:
         self._number = 0
         self._forks = linux.IS_LINUX
         self.machine: Machine | None = None
+        self._nvml_uuid = ""
+        """Empty where NVML says nothing of the device, or nothing that could be true."""
 
     def __enter__(self) -> Self:
         return self
@@ -108,20 +115,34 @@ class Launcher:
             EnvironmentTrouble: the device is not there, or processes cannot be started.
         """
         begin_s = _FIRST_S if device == "cpu" else _FIRST_DEVICE_S
-        ended, _, stderr, _ = self._run(
-            Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size, prebuild_s=self._timeout_s / 2
-        )
+        if self._forks and not self._zygote:
+            self._guarded.start()
+            self._load_zygote(device)  # before the device is asked for, which takes no time then
+        with self._turns.before(device) if self._turns else nullcontext():
+            ended, _, stderr, _ = self._run(
+                Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size, prebuild_s=self._timeout_s / 2
+            )
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
+        self._nvml_uuid = self.machine.device_uuid if workload.device_used_bytes is None else ""
         return workload, self.machine
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The device for this search alone (see ``ports.Laboratory``)."""
+        assert self.machine is not None, "describe() comes first"
+        return self._turns.at(self.machine) if self._turns else nullcontext()
 
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
         """Run one probe (see ``ports.Prober``)."""
-        assert self.machine is not None, "describe() comes first"
+        with self.turn():
+            return self._probe(question, budget, reserve_bytes)
+
+    def _probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        assert self.machine is not None
         started_at = datetime.now(UTC)
         device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
         # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
@@ -134,7 +155,7 @@ class Launcher:
             Op.PROBE,
             fork=fork,
             device=device,
-            device_uuid=self.machine.device_uuid,
+            device_uuid=self._nvml_uuid,
             batch_size=question.batch_size,
             form=question.form,
             settings=question.settings,
@@ -164,7 +185,7 @@ class Launcher:
     def _others_bytes(self) -> int | None:
         """Memory of the device in use while no probe runs; None where that cannot be told."""
         assert self.machine is not None
-        return nvml.used_bytes(self.machine.device_uuid) if self.machine.device == "cuda" else None
+        return nvml.used_bytes(self._nvml_uuid) if self.machine.device == "cuda" else None
 
     def _run(
         self, op: Op, *, fork: bool = True, begin_s: float | None = None, **details: Any

@@ -125,7 +125,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
     options = (
         "--device cuda:1 --memory-limit 24GiB --precision bf16 --allocator expandable_segments:True --accumulate 3 "
         "--multiple-of 8 --start-batch 16 --max-batch 512 --timeout 60 --time-budget 600.5 --seed 7 --fresh "
-        "--eval-batch 48 "
+        "--eval-batch 48 --device-wait 90.5 "
         "--storage sqlite:///x.db --objective batch --fix precision=bf16 --fix compile --allow all --forbid allocator "
         "--world 2 --trials 3"
     )
@@ -145,6 +145,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "max_batch": 512,
         "timeout_s": 60.0,
         "time_budget_s": 600.5,
+        "device_wait_s": 90.5,
         "seed": 7,
         "eval_batch": 48,
         "recommend": True,
@@ -178,6 +179,7 @@ def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: Fake
         "max_batch": None,
         "timeout_s": 300.0,
         "time_budget_s": None,
+        "device_wait_s": 600.0,
         "seed": 0,
         "eval_batch": None,
         "recommend": True,

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +45,7 @@ from autotune.probe.command.unwatched import Sampler, judge_unwatched
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
+from autotune.probe.turns import Turns
 from autotune.probe.wire import new_token
 from autotune.workload.command import BATCH_VARIABLE, fill, uses_scratch
 from autotune.workload.source import INSIDE_VARIABLE
@@ -61,7 +63,13 @@ class CommandLauncher:
     """Runs probes of one command; use as a context manager."""
 
     def __init__(
-        self, source: Source, *, timeout_s: float, seed: int, say: Callable[[str], None] = lambda text: None
+        self,
+        source: Source,
+        *,
+        timeout_s: float,
+        seed: int,
+        say: Callable[[str], None] = lambda text: None,
+        turns: Turns | None = None,
     ) -> None:
         """
         Args:
@@ -69,8 +77,10 @@ class CommandLauncher:
             timeout_s: wall limit of one run, its start included.
             seed: not used: a command has its own.
             say: told once what kind of watching is possible.
+            turns: at the device, with other searches; None = it is not shared.
         """
         del seed
+        self._turns = turns
         self._source = source
         self._timeout_s = timeout_s
         self._say = say
@@ -83,6 +93,8 @@ class CommandLauncher:
         self.known_extents: list[list[int]] = []
         """What the rehearsal was told, and trained on (see ``HookOrder``)."""
         self.machine: Machine | None = None
+        self._nvml_uuid = ""
+        """Empty where NVML says nothing of the device, or nothing that could be true."""
 
     def __enter__(self) -> Self:
         return self
@@ -113,6 +125,10 @@ class CommandLauncher:
             EnvironmentTrouble: there is no such device, or no process can be started.
         """
         self._guarded.start()
+        with self._turns.before(device) if self._turns else nullcontext():
+            return self._describe(device, batch_size)
+
+    def _describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
         ended, log = self._rehearse(device, batch_size)
         answer = read_answer(ended)
         if answer and answer.refused is not None:
@@ -120,8 +136,10 @@ class CommandLauncher:
         if answer is not None and answer.described is not None:
             info, self.machine = describe_result(answer.described)
             self.known_batch, self.known_extents = known_batch(answer.described)
+            self._nvml_uuid = self.machine.device_uuid if info.device_used_bytes is None else ""
             return self._with_command(info), self.machine
         self.machine = self._look(device)
+        self._nvml_uuid = self.machine.device_uuid
         if ended.mark is None and answer is None:
             self._watched = False
             self._say(f"the hook does not attach: {self._why_not()}; memory is sampled, and exit code and log decide")
@@ -141,9 +159,18 @@ class CommandLauncher:
         )
         return self._with_command(info), self.machine
 
+    def turn(self) -> AbstractContextManager[None]:
+        """The device for this search alone (see ``ports.Laboratory``)."""
+        assert self.machine is not None, "describe() comes first"
+        return self._turns.at(self.machine) if self._turns else nullcontext()
+
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
         """Run one probe (see ``ports.Prober``)."""
-        assert self.machine is not None, "describe() comes first"
+        with self.turn():
+            return self._probe(question, budget, reserve_bytes)
+
+    def _probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        assert self.machine is not None
         started_at = datetime.now(UTC)
         on_cpu = self.machine.device == "cpu"
         before_bytes = self._others_bytes()
@@ -159,7 +186,7 @@ class CommandLauncher:
         )
         try:
             if not self._watched:
-                return self._unwatched(request, question, budget, started_at)
+                return self._unwatched(request, question, budget, started_at, before_bytes)
             return self._watch(request, question, budget, started_at, before_bytes)
         finally:
             shutil.rmtree(Path(request.stdout).parent, ignore_errors=True)
@@ -183,7 +210,9 @@ class CommandLauncher:
             of_command=True,
         )
 
-    def _unwatched(self, request: Request, question: Question, budget: Budget, started_at: datetime) -> ProbeResult:
+    def _unwatched(
+        self, request: Request, question: Question, budget: Budget, started_at: datetime, before_bytes: int | None
+    ) -> ProbeResult:
         """Run it without the hook: what the system says is all there is."""
         assert self.machine is not None
         if self.machine.device == "cpu":
@@ -200,11 +229,12 @@ class CommandLauncher:
             started_at=started_at,
             stdout=Path(request.stdout),
             stderr=Path(request.stderr),
+            disturbed=disturbance(budget, before_bytes, self._others_bytes()),
         )
 
     def _others_bytes(self) -> int | None:
         assert self.machine is not None
-        return nvml.used_bytes(self.machine.device_uuid) if self.machine.device == "cuda" else None
+        return nvml.used_bytes(self._nvml_uuid) if self.machine.device == "cuda" else None
 
     def _rehearse(self, device: str, batch_size: int) -> tuple[Ended, str]:
         """At twice the size, and at the size itself where the training does not bear that.

@@ -1,0 +1,164 @@
+"""Taking turns at a device with other searches: which lock, how long to wait for it, what to say meanwhile. No torch."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from autotune.errors import EnvironmentTrouble, TimeRanOut
+from autotune.model import Machine
+from autotune.probe import nvml
+from autotune.probe.device_lock import FOLDER_VARIABLE, DeviceLock
+from autotune.probe.host import host_limit
+from autotune.probe.visible import visible
+from autotune.units import format_seconds
+
+_POLL_S = 0.05
+_TELL_AFTER_S = 1.0
+"""Shorter waits are not worth a line: two searches take turns at every probe."""
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""One of them is there where a CUDA or ROCm device can be (the last under WSL)."""
+_INDEX = re.compile(r"cuda(?::(\d+))?")
+
+
+class Turns:
+    """One search's turns at its device."""
+
+    def __init__(
+        self,
+        *,
+        wait_s: float,
+        until: float | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        host_alone: bool = False,
+    ) -> None:
+        """
+        Args:
+            wait_s: how long one turn may be waited for; 0 = not at all.
+            until: instant on ``time.monotonic`` at which the search's time is over; None = never.
+            say: told whom is waited for, once for each.
+            host_alone: on the CPU, the budget is all that is free, so that two such searches cannot both have it. Where
+                a limit was given, CPU searches run side by side, as other programs do.
+        """
+        self._wait_s = wait_s
+        self._until = until
+        self._say = say
+        self._host_alone = host_alone
+        self._told: set[str] = set()
+        self._key: str | None = None
+        """Of the device that was looked at: known for sure only when torch has seen it."""
+        self.waited_s = 0.0
+        """In all."""
+
+    @contextmanager
+    def before(self, device: str) -> Iterator[None]:
+        """While the device is looked at that this name stands for (``auto``, ``cuda:1``).
+
+        Raises:
+            EnvironmentTrouble: others still held it when the wait ended.
+            TimeRanOut: the search's time ended first.
+        """
+        self._key = _key_before(device)
+        with self._holding(self._key, device):
+            yield
+
+    @contextmanager
+    def at(self, machine: Machine) -> Iterator[None]:
+        """While something runs on the device, or others' memory on it is read.
+
+        Raises:
+            EnvironmentTrouble, TimeRanOut: as ``before``.
+        """
+        if machine.device == "cpu":
+            key, name = (_host_key() if self._host_alone else None), "the host's memory"
+        else:
+            key, name = self._key_of(machine), f"{machine.device}:{machine.device_index}"
+        with self._holding(key, name):
+            yield
+
+    def _key_of(self, machine: Machine) -> str:
+        """By UUID; by number where NVML did not know the UUID beforehand, as other searches in the same place do then."""
+        numbered = self._key is not None and self._key.startswith("cuda-")
+        if numbered or not machine.device_uuid:
+            return self._key or f"cuda-{machine.device_index}"
+        return bare(machine.device_uuid)
+
+    @contextmanager
+    def _holding(self, key: str | None, name: str) -> Iterator[None]:
+        if key is None:
+            yield
+            return
+        lock = DeviceLock(key)
+        try:
+            try:
+                self._wait(lock, name)
+            except OSError as error:
+                self._tell(
+                    f"searches of others on {name} are not waited for, since there is no lock: {error}"
+                    f" ({FOLDER_VARIABLE} names another folder)"
+                )
+            yield
+        finally:
+            lock.release()
+
+    def _wait(self, lock: DeviceLock, name: str) -> None:
+        began = time.monotonic()
+        while not lock.take():
+            waited_s = time.monotonic() - began
+            over = self._until is not None and time.monotonic() >= self._until
+            if waited_s >= self._wait_s or over:
+                self.waited_s += waited_s
+                raise _busy(name, lock, waited_s, out_of_time=over)
+            if waited_s >= _TELL_AFTER_S:
+                self._tell(f"waiting for {name}: {_held_by(lock)} runs a probe there")
+            time.sleep(_POLL_S)
+        self.waited_s += time.monotonic() - began
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._say(text)
+
+
+def bare(uuid: str) -> str:
+    """A UUID without what NVML, and not torch, puts before it."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
+
+
+def _busy(name: str, lock: DeviceLock, waited_s: float, *, out_of_time: bool) -> EnvironmentTrouble | TimeRanOut:
+    holder = _held_by(lock)
+    if out_of_time:
+        return TimeRanOut(
+            f"the time budget ended while waiting for {name}, which {holder} holds",
+            hint="run the same command again to go on, with a larger --time-budget or when that has ended",
+        )
+    return EnvironmentTrouble(
+        f"{name} is busy: {holder} still held it after a wait of {format_seconds(waited_s)}",
+        hint="run the same command again when that has ended (finished probes are kept), wait longer with --device-wait,"
+        " or choose another --device",
+    )
+
+
+def _held_by(lock: DeviceLock) -> str:
+    holder = lock.holder()
+    return "another search" if holder is None else holder.text
+
+
+def _key_before(device: str) -> str | None:
+    """What stands for a device that torch has not seen yet; None where none is there."""
+    asked = _INDEX.fullmatch("cuda" if device == "auto" else device)
+    if asked is None:
+        return None
+    index = int(asked[1] or 0)
+    cards = nvml.cards()
+    found = visible(cards, os.environ) if cards else None
+    if found is not None:
+        return bare(found[index]) if index < len(found) else None
+    return f"cuda-{index}" if any(map(os.path.exists, _DRIVERS)) else None
+
+
+def _host_key() -> str | None:
+    """The memory that CPU searches share: the host's, or that of their cgroup; None where the limit is each process's own."""
+    shared_by = host_limit().shared_by
+    return f"host-{shared_by}" if shared_by else None
