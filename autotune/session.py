@@ -43,7 +43,7 @@ the confirming probe's business."""
 _running_here: set[str] = set()
 """Searches being run by this process: its own id says nothing about an owner of the same name."""
 
-_MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.OVER_BUDGET, Cause.THRASHING})
+_MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.OVER_BUDGET, Cause.THRASHING, Cause.SPILLED})
 
 
 def still_valid(probes: Sequence[ProbeResult], limit_bytes: int) -> tuple[ProbeResult, ...]:
@@ -159,6 +159,10 @@ class Session:
         record = self._begin(based_on=root)
         strategy = ConfirmKnown(answer, answer.settings or self._plan.settings)
         known, probes = self._loop(record, strategy, (), non_pytorch_bytes(self._store.probes(root)))
+        if known is None and probes[-1].outcome is Outcome.UNRELIABLE:  # of the answer it says nothing, which stands
+            error = no_answer(probes, self._workload, strategy.settings.precision)
+            self._finish(record, SearchState.INTERRUPTED, None, error.message)
+            raise error
         if known is None:
             self._finish(record, SearchState.NO_ANSWER, None, f"the answer of search {root} no longer holds")
             self._observer.note(f"batch {answer.max_batch} is no longer safe: searching anew")
@@ -275,7 +279,7 @@ class Session:
         try:
             stop, probes = tune(
                 strategy,
-                self._launcher,
+                self._prober(history),
                 _StoreRecorder(self._store, record.id),
                 self._observer,
                 self._budget,
@@ -299,6 +303,12 @@ class Session:
             state = SearchState.ANSWERED if stop.answer.complete else SearchState.INTERRUPTED
             self._finish(record, state, stop.answer, stop.reason)
         return stop.answer, probes
+
+    def _prober(self, history: Sequence[ProbeResult]) -> Prober:
+        """What runs the probes; where the driver hides that memory ran out, with an eye on that."""
+        from autotune.probe.spill import SpillWatch, may_spill
+
+        return SpillWatch(self._launcher, self._machine, history) if may_spill(self._machine) else self._launcher
 
     def _finish(self, record: SearchRecord, state: SearchState, answer: Answer | None, message: str) -> None:
         self._store.finish(record.id, state=state, answer=answer, message=message, finished=datetime.now(UTC))

@@ -22,12 +22,16 @@ class Machine:
     cuda_version: str
     python_version: str
     platform: str
+    unified: bool = False
+    """The device's memory is the host's (integrated GPUs such as GB10 and Jetson): what the host takes is missing on the
+    device, and the other way round."""
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that makes measurements comparable; the index is not part of it."""
+        """Hash of everything that makes measurements comparable. The index is not part of it, and of what kind the memory
+        is the device's name says."""
         facts = asdict(self)
-        del facts["device_index"]
+        del facts["device_index"], facts["unified"]
         return digest(facts)
 
 

@@ -68,6 +68,8 @@ class Cause(StrEnum):
     GROWTH = "growth"
     """Memory grew from step to step after warm-up."""
     OVER_BUDGET = "over_budget"
+    SPILLED = "spilled"
+    """The driver put memory of the device into the host's (Windows, WSL)."""
     NON_FINITE = "non_finite"
     STEPS_SKIPPED = "steps_skipped"
     """The gradient scaler skipped every step."""

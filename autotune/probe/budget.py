@@ -25,7 +25,7 @@ def make_budget(
         machine: where it runs.
         memory_limit_bytes: the user's exact, device-wide limit; None = what the device and the host give.
         others_bytes: held on the device by other processes; None = cannot be told.
-        host: the tightest host limit (used for the CPU).
+        host: the tightest host limit (used for the CPU, and where the device's memory is the host's).
         caller_bytes: what the process that will train holds beyond a fresh one. On the CPU it is taken off a limit on
             the process; available memory and cgroups have left it out already.
 
@@ -33,7 +33,10 @@ def make_budget(
         UsageError: the limit is more than the device has.
         EnvironmentTrouble: the limit is more than others leave.
     """
-    capacity = machine.capacity_bytes if machine.device != "cpu" else min(machine.capacity_bytes, host.total_bytes)
+    shared = machine.device == "cpu" or machine.unified
+    capacity = min(machine.capacity_bytes, host.total_bytes) if shared else machine.capacity_bytes
+    if machine.unified:  # not their sum: what the host has in use is in use on the device
+        others_bytes = max(capacity - host.free_bytes, min(others_bytes or 0, capacity))
     if memory_limit_bytes is not None:
         if memory_limit_bytes > capacity:
             raise UsageError(
@@ -62,7 +65,7 @@ def make_budget(
         free, source, others = host.free_bytes, host.source, max(0, capacity - host.free_bytes)
     else:
         others = others_bytes or 0
-        free, source = capacity - others, "device"
+        free, source = capacity - others, f"device and {host.source}" if machine.unified else "device"
     missing = caller_bytes if source == "rlimit" else 0
     return Budget(
         limit_bytes=max(0, free - headroom - missing),

@@ -11,7 +11,7 @@ from autotune.model import Machine, Phase, WorkloadInfo
 from autotune.probe import nvml
 from autotune.probe.abilities import with_abilities
 from autotune.probe.devices import look_at_device
-from autotune.probe.host import own_data_bytes
+from autotune.probe.host import available_bytes, own_data_bytes
 from autotune.probe.measure import trainable
 from autotune.probe.order import Order
 from autotune.probe.recorder import Recorder
@@ -70,7 +70,12 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
 
 def _with_others(info: WorkloadInfo, machine: Machine) -> WorkloadInfo:
     """With what can be said of other processes where NVML says nothing of them."""
-    if machine.device != "cuda" or not (why := nvml.trouble(machine.device_uuid)):
+    if machine.unified:
+        note = "the device's memory is the host's: what the host has left is the budget's bound, and what others take of either"
+        total = torch.cuda.mem_get_info(machine.device_index)[1]
+        used = max(0, total - available_bytes())
+        return replace(info, device_used_bytes=used, notes=(*info.notes, f"{note} counts as this job's"))
+    if machine.device != "cuda" or not (why := nvml.trouble(machine.device_uuid, machine.capacity_bytes)):
         return info
     free, total = torch.cuda.mem_get_info(machine.device_index)
     note = f"NVML cannot be asked ({why}): what others hold is what PyTorch saw in use, and all changes count as this job's"

@@ -58,7 +58,13 @@ def _cuda(device: torch.device) -> Machine:
         cuda_version=torch.version.cuda or torch.version.hip or "",
         python_version=platform.python_version(),
         platform=platform.platform(),
+        unified=has_unified_memory(index),
     )
+
+
+def has_unified_memory(device: torch.device | int) -> bool:
+    """Whether the device's memory is the host's."""
+    return bool(getattr(torch.cuda.get_device_properties(device), "is_integrated", False))
 
 
 def _cpu() -> Machine:

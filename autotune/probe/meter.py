@@ -16,7 +16,8 @@ import torch
 from autotune.errors import EnvironmentTrouble
 from autotune.model import ALLOCATOR_VARIABLES
 from autotune.probe import nvml
-from autotune.probe.host import own_data_bytes
+from autotune.probe.devices import has_unified_memory
+from autotune.probe.host import available_bytes, own_data_bytes
 from autotune.units import MIB, format_bytes
 
 
@@ -106,15 +107,25 @@ class CudaMeter:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._events: list[torch.cuda.Event] = []
+        self._unified = False
         self.cap_bytes: int | None = None
         self.others_bytes: int | None = None
 
     def start(self, device_uuid: str) -> None:
         """Start the device, noting first what others hold."""
         self.others_bytes = nvml.used_bytes(device_uuid)
+        before = available_bytes()
         torch.cuda.set_device(self._device)
+        self._unified = has_unified_memory(self._device)
+        if self._unified:
+            self.others_bytes = max(0, torch.cuda.mem_get_info(self._device)[1] - before)
         torch.empty(1, device=self._device)
         self._check_allocator()
+
+    def _free_and_total(self) -> tuple[int, int]:
+        """Of the device. Where its memory is the host's the driver counts files that the kernel would drop as used."""
+        free, total = torch.cuda.mem_get_info(self._device)
+        return (min(total, available_bytes()) if self._unified else free), total
 
     def _check_allocator(self) -> None:
         """Make sure that the allocator runs as asked: the variables were set after torch was imported, before it began.
@@ -136,7 +147,7 @@ class CudaMeter:
 
     def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
         """Cap the allocator at the budget minus non-PyTorch memory (measured now, or before if that was more)."""
-        total = torch.cuda.mem_get_info(self._device)[1]
+        total = self._free_and_total()[1]
         outside = max(reserve_bytes, self.non_pytorch() or 0)
         self.cap_bytes = max(0, min(limit_bytes - outside, total))
         torch.cuda.memory.set_per_process_memory_fraction(self.cap_bytes / total, self._device)
@@ -167,7 +178,7 @@ class CudaMeter:
 
     def non_pytorch(self) -> int | None:
         """Device-wide use minus this allocator minus others; without NVML others count as ours, the safe way round."""
-        free, total = torch.cuda.mem_get_info(self._device)
+        free, total = self._free_and_total()
         return max(0, total - free - torch.cuda.memory_reserved(self._device) - (self.others_bytes or 0))
 
     def tick(self) -> None:

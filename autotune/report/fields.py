@@ -47,6 +47,8 @@ class Machine(_Part):
     cuda_version: str
     python_version: str
     platform: str
+    unified: bool = False
+    """Whether the device's memory is the host's."""
 
 
 class Settings(_Part):

@@ -33,6 +33,7 @@ CAUSES = {
     Cause.THRASHING: "the allocator kept dropping its cache and retrying",
     Cause.GROWTH: "memory grew from step to step",
     Cause.OVER_BUDGET: "the peak was above the budget",
+    Cause.SPILLED: "memory of the device lay in the host's",
     Cause.NON_FINITE: "the loss was not finite",
     Cause.STEPS_SKIPPED: "the gradient scaler skipped every step",
     Cause.NO_STEPS: "fewer training steps ran than were asked for",

@@ -16,7 +16,7 @@ _OUT_OF_MEMORY = frozenset({Cause.DEVICE_MEMORY, Cause.MASKED_MEMORY, Cause.HOST
 _BEYOND_STEPS = 2
 _BEYOND_SHARE = 0.01
 """How far above the answer a size behind a hole is worth a probe: two steps, or one per cent."""
-_MEMORY_CAUSES = _OUT_OF_MEMORY | {Cause.THRASHING, Cause.OVER_BUDGET}
+_MEMORY_CAUSES = _OUT_OF_MEMORY | {Cause.THRASHING, Cause.OVER_BUDGET, Cause.SPILLED}
 
 
 @dataclass(frozen=True, slots=True)

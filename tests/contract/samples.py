@@ -146,6 +146,7 @@ SEARCH = SearchRecord(
         max_batch=4096,
         timeout_s=12.25,
         time_budget_s=3600.5,
+        device_wait_s=90.5,
         seed=17,
         recommend=False,
     ),
@@ -185,6 +186,7 @@ SEARCH = SearchRecord(
         cuda_version="13.0",
         python_version="3.11.7",
         platform="Linux-6.1-x86_64",
+        unified=True,
     ),
     budget=Budget(
         limit_bytes=40 * GIB,

@@ -35,8 +35,9 @@ NEWER = {
         ],
     },
     "autotune_searches": {
-        "plan": ["space", "objective", "effective_batch", "world", "trials", "eval_batch"],
+        "plan": ["space", "objective", "effective_batch", "world", "trials", "eval_batch", "device_wait_s"],
         "workload": ["traits", "loader", "sized"],
+        "machine": ["unified"],
         "answer": ["complete", "loading", "evaluation"],
     },
 }
@@ -73,7 +74,9 @@ SEARCH_THEN = replace(
         world=1,
         trials=Plan(source=SEARCH.plan.source).trials,
         eval_batch=None,
+        device_wait_s=Plan(source=SEARCH.plan.source).device_wait_s,
     ),
+    machine=replace(SEARCH.machine, unified=False),
     workload=replace(SEARCH.workload, traits=Traits(), loader=None, sized=True),
     answer=replace(ANSWER, settings=TRIED_THEN, complete=True, loading=None, evaluation=None),
 )

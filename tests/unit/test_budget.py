@@ -1,5 +1,6 @@
 """How a budget comes about, on recorded machines and made-up cgroup trees."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,77 @@ def cgroup_v2(root: Path) -> Path:
 
 def test_a_cgroup_v2_limit_of_a_parent_counts_less_what_is_used(tmp_path: Path) -> None:
     limit = host_limit(tmp_path, cgroup_v2(tmp_path))
-    assert limit == HostLimit(free_bytes=GIB + 256 * MIB, total_bytes=2 * GIB, source="cgroup")
+    assert limit == HostLimit(
+        free_bytes=GIB + 256 * MIB, total_bytes=2 * GIB, source="cgroup", shared_by=str(tmp_path / "user")
+    )
+
+
+def test_what_slows_a_cgroup_down_bounds_it_as_well_as_what_kills_in_it(tmp_path: Path) -> None:
+    proc = cgroup_v2(tmp_path)
+    (tmp_path / "user" / "memory.high").write_text(f"{GIB + 512 * MIB}\n")
+    assert host_limit(tmp_path, proc).free_bytes == 768 * MIB
+    (tmp_path / "user" / "memory.high").write_text("max\n")
+    assert host_limit(tmp_path, proc).free_bytes == GIB + 256 * MIB
+
+
+def test_the_tightest_of_nested_cgroups_counts_the_own_one_included(tmp_path: Path) -> None:
+    proc = cgroup_v2(tmp_path)
+    job = tmp_path / "user" / "job"
+    (job / "memory.max").write_text(f"{GIB}\n")
+    (job / "memory.current").write_text(f"{512 * MIB}\n")
+    limit = host_limit(tmp_path, proc)
+    assert (limit.free_bytes, limit.shared_by) == (512 * MIB, str(job))
+
+
+@pytest.mark.parametrize("path", ["/", "/../other", "/docker/0123abcd"])
+def test_in_a_container_the_root_is_the_own_cgroup_whatever_path_the_kernel_tells(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "cgroup"
+    root.mkdir()
+    (root / "memory.max").write_text(f"{GIB}\n")
+    (root / "memory.current").write_text(f"{256 * MIB}\n")
+    proc = tmp_path / "self"
+    proc.write_text(f"0::{path}\n")
+    limit = host_limit(root, proc)
+    assert (limit.free_bytes, limit.total_bytes, limit.source) == (768 * MIB, GIB, "cgroup")
+
+
+def test_what_files_of_nested_cgroups_of_version_1_hold_can_be_had(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    (folder / "job").mkdir(parents=True)
+    (folder / "memory.limit_in_bytes").write_text(f"{GIB}\n")
+    (folder / "memory.usage_in_bytes").write_text(f"{768 * MIB}\n")
+    (folder / "memory.stat").write_text(f"inactive_file 0\ntotal_inactive_file {256 * MIB}\n")
+    proc = tmp_path / "self"
+    proc.write_text("4:cpu,memory:/job\n")
+    assert host_limit(tmp_path, proc).free_bytes == 512 * MIB
+
+
+def test_files_cannot_make_more_free_than_the_limit_is(tmp_path: Path) -> None:
+    proc = cgroup_v2(tmp_path)
+    (tmp_path / "user" / "memory.stat").write_text(f"inactive_file {9 * GIB}\n")
+    assert host_limit(tmp_path, proc).free_bytes == 2 * GIB
+
+
+UNIFIED = replace(machine(capacity_bytes=128 * GIB), unified=True)
+
+
+def test_where_device_and_host_share_their_memory_the_smaller_of_both_counts_once() -> None:
+    host = HostLimit(free_bytes=100 * GIB, total_bytes=120 * GIB, source="available memory")
+    budget = make_budget(UNIFIED, memory_limit_bytes=None, others_bytes=5 * GIB, host=host)
+    headroom = int(0.02 * 120 * GIB)
+    assert (budget.capacity_bytes, budget.others_bytes, budget.headroom_bytes) == (120 * GIB, 20 * GIB, headroom)
+    assert (budget.limit_bytes, budget.source) == (100 * GIB - headroom, "device and available memory")
+    taken = make_budget(UNIFIED, memory_limit_bytes=None, others_bytes=60 * GIB, host=host)
+    assert taken.limit_bytes == 60 * GIB - headroom
+
+
+def test_a_limit_beyond_what_the_host_has_left_is_refused_where_the_device_has_no_memory_of_its_own() -> None:
+    with pytest.raises(EnvironmentTrouble, match=r"other processes hold 108 GiB of the 128 GiB"):
+        make_budget(UNIFIED, memory_limit_bytes=24 * GIB, others_bytes=None, host=replace(HOST, total_bytes=200 * GIB))
+
+
+def test_of_what_kind_the_memory_is_makes_no_other_machine() -> None:
+    assert UNIFIED.fingerprint == replace(UNIFIED, unified=False).fingerprint
 
 
 def test_the_oom_kill_counter_of_the_own_cgroup_is_read(tmp_path: Path) -> None:
@@ -101,7 +172,9 @@ def test_a_cgroup_v1_limit_and_counter_are_read(tmp_path: Path) -> None:
     (folder / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n")
     proc = tmp_path / "self"
     proc.write_text("5:cpu:/\n4:memory:/job\n0::/\n")
-    assert host_limit(tmp_path, proc) == HostLimit(free_bytes=768 * MIB, total_bytes=GIB, source="cgroup")
+    assert host_limit(tmp_path, proc) == HostLimit(
+        free_bytes=768 * MIB, total_bytes=GIB, source="cgroup", shared_by=str(folder)
+    )
     assert oom_kills(tmp_path, proc) == 7
 
 

@@ -126,6 +126,7 @@ def test_every_cause_the_classifier_knows_can_be_had() -> None:
         Cause.THRASHING,
         Cause.GROWTH,
         Cause.OVER_BUDGET,
+        Cause.SPILLED,
         Cause.NON_FINITE,
         Cause.STEPS_SKIPPED,
         Cause.NO_STEPS,

@@ -368,6 +368,12 @@ def test_a_written_document_reads_back_equal() -> None:
     assert read(to_text(document(RESULT))) == document(RESULT)
 
 
+def test_a_document_of_before_machines_said_what_memory_they_have_is_read() -> None:
+    content = json.loads(to_text(document(RESULT)))
+    assert content["machine"].pop("unified") is False
+    assert read(json.dumps(content)) == document(RESULT)
+
+
 def test_reading_lists_every_bad_field_with_its_path() -> None:
     content = json.loads(to_text(document(RESULT)))
     content["schema_version"] = 2
