@@ -14,11 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from autotune.errors import UsageError, WorkloadError
+from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.model import (
     Budget,
+    Diagnosis,
     Evaluation,
     Explanation,
+    Fact,
+    Health,
     Machine,
     Plan,
     ProbeResult,
@@ -377,6 +380,61 @@ def explain(search_id: str | None = None, *, batch_size: int | None = None, stor
             record = store.get(search_id)
         confirmed = store.probes(record.based_on) if record.based_on else ()
         return explain_search(record, (*confirmed, *store.probes(record.id)), batch_size)
+
+
+def doctor(storage: str | None = None) -> Diagnosis:
+    """What is installed, which devices work, who else uses them, what bounds memory, whether the ledger can be used.
+
+    Never raises: whatever cannot be found out is a fact of its own. Runs a small product on every device that no probe
+    of another search holds.
+    """
+    from autotune.probe import doctor as doctors
+    from autotune.probe import installation, nvml
+
+    cards = nvml.cards()
+    with doctors.standing_back(cards) as (busy, locks):
+        seen = doctors.look_by_torch(busy)
+    ledger = _look_at_ledger(os.fspath(storage) if storage else default_storage())
+    loads = not isinstance(seen, str)
+    computes = not isinstance(seen, str) and (seen.cpu_computes or any(one.computes for one in seen.devices))
+    if isinstance(seen, str):
+        broken = Fact(
+            section="PyTorch",
+            name="torch",
+            value=f"cannot be loaded: {seen}",
+            health=Health.TROUBLE,
+            hint="pip install --force-reinstall torch, and try: python -c 'import torch'",
+        )
+    facts = (
+        *installation.versions(),
+        *installation.collisions(),
+        *((broken,) if isinstance(seen, str) else seen.facts),
+        *doctors.devices(seen, cards),
+        *locks,
+        *doctors.allocator(),
+        *doctors.environment(),
+        *doctors.limits(),
+        ledger,
+        *installation.optional(),
+    )
+    return Diagnosis(facts=facts, usable=loads and computes and ledger.health is not Health.TROUBLE)
+
+
+def _look_at_ledger(address: str) -> Fact:
+    from autotune.storage.look import look
+
+    try:
+        found = look(address)
+    except AutotuneError as error:
+        return Fact(section="ledger", name="place", value=error.message, health=Health.TROUBLE, hint=error.hint)
+    if found.schema is None:
+        return Fact(section="ledger", name="place", value=f"{found.label}: none yet; the first search makes it")
+    kept = (
+        "of an older autotune; the next search brings it up to date"
+        if found.searches is None
+        else f"{found.searches} searches"
+    )
+    return Fact(section="ledger", name="place", value=f"{found.label}: schema {found.schema}, {kept}")
 
 
 def default_storage() -> str:

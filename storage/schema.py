@@ -60,7 +60,7 @@ def is_there(engine: Engine, address: Address) -> bool:
     if address.path is not None and not (address.path.exists() and address.path.stat().st_size > 0):
         return False  # connecting would make the file
     with engine.connect() as connection:
-        return _revision(connection, address) is not None
+        return revision_of(connection, address) is not None
 
 
 def is_ours(name: str | None, kind: str, _: object) -> bool:
@@ -72,10 +72,10 @@ def _is_ready(engine: Engine, address: Address) -> bool:
     with engine.connect() as connection:
         # A file restored from a dump, say, has the tables without the journal mode.
         in_mode = address.path is None or connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
-        return in_mode and _revision(connection, address) == HEAD
+        return in_mode and revision_of(connection, address) == HEAD
 
 
-def _revision(connection: Connection, address: Address) -> str | None:
+def revision_of(connection: Connection, address: Address) -> str | None:
     """Read the revision of the tables; None where there are none."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
@@ -113,7 +113,7 @@ def _upgrade(engine: Engine, address: Address) -> None:
     with for_writing(engine).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_POSTGRES_LOCK)))
-        if _revision(connection, address) == HEAD:
+        if revision_of(connection, address) == HEAD:
             return
         config.attributes["connection"] = connection
         try:

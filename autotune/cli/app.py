@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from autotune.cli import explain, export, init, inspect, max_batch, runs, schema, search
+from autotune.cli import doctor, explain, export, init, inspect, max_batch, runs, schema, search
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
@@ -44,6 +44,7 @@ app.add_typer(runs.runs, name="runs")
 app.command("explain")(explain.explain)
 app.command("export")(export.export)
 app.command("schema")(schema.schema)
+app.command("doctor")(doctor.doctor)
 
 
 @app.callback(invoke_without_command=True)

@@ -3,6 +3,7 @@
 Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), instants are aware UTC datetimes.
 """
 
+from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
 from autotune.model.machine import Budget, Machine, digest
 from autotune.model.probe import Comparison, Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
@@ -46,11 +47,14 @@ __all__ = [
     "Comparison",
     "Compile",
     "Composition",
+    "Diagnosis",
     "Evaluation",
     "Explanation",
+    "Fact",
     "Failure",
     "Foretold",
     "Form",
+    "Health",
     "LoaderInfo",
     "Loading",
     "Machine",
@@ -74,6 +78,8 @@ __all__ = [
     "SearchRecord",
     "SearchResult",
     "SearchState",
+    "Seen",
+    "SeenDevice",
     "Settings",
     "Source",
     "Stop",
