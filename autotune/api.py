@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.model import (
@@ -34,11 +34,15 @@ from autotune.model import (
 from autotune.planning import PlanOptions, make_plan, with_own_settings
 from autotune.ports import Laboratory, SearchObserver
 from autotune.session import Session
-from autotune.units import format_bytes
+from autotune.units import format_bytes, format_seconds
 from autotune.workload.command import parse_command
 from autotune.workload.source import INSIDE_VARIABLE, parse_source
 
+_WORTH_TELLING_S = 1.0
 STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
+
+if TYPE_CHECKING:
+    from autotune.probe.turns import Turns
 
 _log = logging.getLogger("autotune")
 
@@ -267,7 +271,8 @@ def _search(
 
     started = time.monotonic()
     with ExitStack() as stack:
-        launcher = stack.enter_context(_launcher(plan, observer.note, started))
+        turns = _turns(plan, observer.note, started)
+        launcher = stack.enter_context(_launcher(plan, observer.note, turns))
         launcher.preload(plan.device)
         # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
         import autotune.report.advice
@@ -287,27 +292,29 @@ def _search(
             budget = _budget(plan, machine, held, workload.device_used_bytes)
         observer.found(workload, machine, budget)
         session = Session(plan, store, launcher, observer, workload, machine, budget, started)
-        return session.run(fresh=fresh)
+        result = session.run(fresh=fresh)
+        if turns.waited_s >= _WORTH_TELLING_S:
+            observer.note(f"{format_seconds(turns.waited_s)} of the time went by waiting for probes of other searches")
+        return result
 
 
-def _launcher(plan: Plan, say: Callable[[str], None], started: float | None = None) -> Laboratory:
-    """What runs the probes of this plan's workload.
-
-    Args:
-        plan: what is asked.
-        say: told of fallbacks and waits.
-        started: instant on ``time.monotonic`` from which the time budget counts; None = it does not.
-    """
-    from autotune.probe.command.launcher import CommandLauncher
-    from autotune.probe.launcher import Launcher
+def _turns(plan: Plan, say: Callable[[str], None], started: float | None = None) -> "Turns":
+    """``started``: instant on ``time.monotonic`` from which the time budget counts; None = it does not."""
     from autotune.probe.turns import Turns
 
-    turns = Turns(
+    return Turns(
         wait_s=plan.device_wait_s,
         until=None if started is None or plan.time_budget_s is None else started + plan.time_budget_s,
         say=say,
         host_alone=plan.memory_limit_bytes is None,
     )
+
+
+def _launcher(plan: Plan, say: Callable[[str], None], turns: "Turns") -> Laboratory:
+    """What runs the probes of this plan's workload."""
+    from autotune.probe.command.launcher import CommandLauncher
+    from autotune.probe.launcher import Launcher
+
     if plan.source.command:
         return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
     return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
@@ -321,7 +328,8 @@ def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
         EnvironmentTrouble: no such device.
     """
     _refuse_inside()
-    with _launcher(plan, lambda text: None) as launcher:
+    say = LogObserver().note
+    with _launcher(plan, say, _turns(plan, say)) as launcher:
         return launcher.describe(plan.device, plan.multiple_of)
 
 

@@ -37,11 +37,11 @@ def look(busy: Collection[str] = ()) -> Seen:
     ]
     devices: tuple[SeenDevice, ...] = ()
     if torch.cuda.is_available():
+        devices = tuple(_device(index, busy) for index in range(torch.cuda.device_count()))
         facts += [
             fact(_SECTION, "allocator", lambda: f"{torch.cuda.get_allocator_backend()}; {_allocator_settings()}"),
             fact(_SECTION, "kernels for", lambda: " ".join(torch.cuda.get_arch_list())),
         ]
-        devices = tuple(_device(index, busy) for index in range(torch.cuda.device_count()))
     cpu_trouble = _trouble_computing("cpu")
     facts.append(
         Fact(

@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune import api
@@ -67,13 +68,18 @@ def test_two_searches_at_once_take_turns_and_both_end_right_although_one_was_kil
             assert "the time budget ended while waiting for the host's memory" in late.stderr
 
             assert waiting.poll() is None
+            below = psutil.Process(holding.pid).children(recursive=True)
+            assert len(below) >= 3  # guardian, zygote, probe
+            assert not [file for process in below for file in process.open_files() if str(one.locks) in file.path]
+            assert [file for file in psutil.Process(holding.pid).open_files() if str(one.locks) in file.path]
             one.let_go()
             holding.kill()  # with processes that want to live on: none of them has the lock
             holding.wait()
             with one.running() as again:
-                assert (again.wait(60), waiting.wait(60)) == (0, 0), one.stderr + other.stderr
+                assert (again.wait(180), waiting.wait(180)) == (0, 0), one.stderr + other.stderr
     assert (one.folder / "stdout").read_text() == (other.folder / "stdout").read_text() == "2\n"
     spans = sorted(span(probe) for probe in (*probes_of(one), *probes_of(other)))
+    assert "went by waiting for probes of other searches" in other.stderr
     assert len(spans) in (6, 7)  # less may be free after the kill: then what fitted before it has to be shown again
     assert all(end <= begin + 0.05 for (_, end), (begin, _) in pairwise(spans)), "never both at once"
 

@@ -24,6 +24,8 @@ FILE = str(Path(__file__).parent.parent.parent / "examples" / "tiny_gpt.py")
         ("timeout_s", "60"),
         ("timeout_s", float("nan")),
         ("time_budget_s", 0),
+        ("device_wait_s", -1),
+        ("device_wait_s", float("nan")),
         ("seed", None),
         ("seed", 2**64),
         ("eval_batch", 0),
