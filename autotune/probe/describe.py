@@ -1,19 +1,19 @@
 """What a workload and the machine are, found out once in a process of its own, before any probe."""
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from autotune.model import Machine, Phase, WorkloadInfo
-from autotune.probe import nvml
+from autotune.model import Phase, WorkloadInfo
 from autotune.probe.abilities import with_abilities
 from autotune.probe.devices import look_at_device
-from autotune.probe.host import available_bytes, own_data_bytes
+from autotune.probe.host import own_data_bytes
 from autotune.probe.measure import trainable
 from autotune.probe.order import Order
+from autotune.probe.others import with_others
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import describe as describe_batch
 from autotune.workload.fingerprint import fingerprint
@@ -65,21 +65,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         own=workload.own,
         notes=workload.notes,
     )
-    return {"workload": asdict(_with_others(info, machine)), "machine": asdict(machine)}
-
-
-def _with_others(info: WorkloadInfo, machine: Machine) -> WorkloadInfo:
-    """With what can be said of other processes where NVML says nothing of them."""
-    if machine.unified:
-        note = "the device's memory is the host's: what the host has left is the budget's bound, and what others take of either"
-        total = torch.cuda.mem_get_info(machine.device_index)[1]
-        used = max(0, total - available_bytes())
-        return replace(info, device_used_bytes=used, notes=(*info.notes, f"{note} counts as this job's"))
-    if machine.device != "cuda" or not (why := nvml.trouble(machine.device_uuid, machine.capacity_bytes)):
-        return info
-    free, total = torch.cuda.mem_get_info(machine.device_index)
-    note = f"NVML cannot be asked ({why}): what others hold is what PyTorch saw in use, and all changes count as this job's"
-    return replace(info, device_used_bytes=total - free, notes=(*info.notes, note))
+    return {"workload": asdict(with_others(info, machine)), "machine": asdict(machine)}
 
 
 def _leave_out_step_imports() -> None:

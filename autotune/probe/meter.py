@@ -116,11 +116,20 @@ class CudaMeter:
         self.others_bytes = nvml.used_bytes(device_uuid)
         before = available_bytes()
         torch.cuda.set_device(self._device)
-        self._unified = has_unified_memory(self._device)
-        if self._unified:
-            self.others_bytes = max(0, torch.cuda.mem_get_info(self._device)[1] - before)
+        self.leave_out(self.others_bytes, before)
         torch.empty(1, device=self._device)
         self._check_allocator()
+
+    def leave_out(self, others_bytes: int | None, available: int) -> None:
+        """Count this as others': what NVML says, or all that the host has in use where its memory is the device's.
+
+        Args:
+            others_bytes: by NVML; None where it cannot tell.
+            available: of the host's memory, at best from before this process started the device.
+        """
+        self.others_bytes, self._unified = others_bytes, has_unified_memory(self._device)
+        if self._unified:
+            self.others_bytes = max(0, torch.cuda.mem_get_info(self._device)[1] - available)
 
     def _free_and_total(self) -> tuple[int, int]:
         """Of the device. Where its memory is the host's the driver counts files that the kernel would drop as used."""

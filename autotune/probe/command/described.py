@@ -12,6 +12,7 @@ from autotune.probe.abilities import with_abilities
 from autotune.probe.command.batches import Batches
 from autotune.probe.command.orders import HookOrder
 from autotune.probe.devices import look_at_device
+from autotune.probe.others import with_others
 from autotune.probe.recorder import Recorder
 from autotune.probe.steps import storage_bytes
 from autotune.workload.fingerprint import loaded_code
@@ -59,7 +60,7 @@ def describe(
         traits=with_abilities(_TRAITS, machine),
     )
     known = {"size": order.batch_size, "extents": batches.extents}
-    return {"workload": asdict(info), "machine": asdict(machine), "known": known}
+    return {"workload": asdict(with_others(info, machine)), "machine": asdict(machine), "known": known}
 
 
 def _form(batch: str) -> str:

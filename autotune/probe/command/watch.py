@@ -19,6 +19,7 @@ import torch
 from autotune.model import Form, Phase
 from autotune.probe.command.batches import Batches
 from autotune.probe.command.orders import LAUNCHER, HookOrder
+from autotune.probe.host import available_bytes
 from autotune.probe.meter import CudaMeter, make_meter
 from autotune.probe.raised import told
 from autotune.probe.recorder import Recorder
@@ -89,7 +90,7 @@ class Watch:
     def _record(self, device: torch.device) -> None:
         meter = make_meter(device)
         if isinstance(meter, CudaMeter):
-            meter.others_bytes = self._order.others_bytes
+            meter.leave_out(self._order.others_bytes, available_bytes())
         if self._order.limit_bytes is not None:
             try:
                 meter.limit(self._order.limit_bytes, self._order.reserve_bytes)
