@@ -75,7 +75,7 @@ class DeviceLock:
             folder: None = that of all users.
         """
         self._folder = folder or lock_folder()
-        self._name = f"autotune-{re.sub(r'[^A-Za-z0-9._-]', '_', key)}"
+        self._name = f"autotune-device-{re.sub(r'[^A-Za-z0-9._-]', '_', key)}"
         self._queue = _Flock(self._folder / f"{self._name}.queue")
         self._device = _Flock(self._folder / f"{self._name}.lock")
         self._note = self._folder / f"{self._name}.{os.getuid()}"

@@ -175,7 +175,7 @@ def test_two_users_wait_for_each_other_whoever_made_the_files(first: str) -> Non
 def test_what_somebody_put_in_the_place_of_a_lock_is_neither_followed_nor_waited_for(
     tmp_path: Path, name: str, kind: str
 ) -> None:
-    place, target = tmp_path / f"autotune-card.{name}", tmp_path / "target"
+    place, target = tmp_path / f"autotune-device-card.{name}", tmp_path / "target"
     if kind == "pipe":
         os.mkfifo(place)
     elif kind == "folder":
@@ -185,7 +185,7 @@ def test_what_somebody_put_in_the_place_of_a_lock_is_neither_followed_nor_waited
     if kind == "link":
         target.write_text("precious")
     lock = DeviceLock("card", tmp_path)
-    with pytest.raises(OSError, match=f"autotune-card.{name}"):
+    with pytest.raises(OSError, match=f"autotune-device-card.{name}"):
         lock.take()
     lock.release()
     assert target.read_text() == "precious" if kind == "link" else not target.exists()
@@ -194,7 +194,7 @@ def test_what_somebody_put_in_the_place_of_a_lock_is_neither_followed_nor_waited
 def test_a_link_in_the_place_of_a_note_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")
-    os.link(target, tmp_path / f"autotune-card.{os.getuid()}")
+    os.link(target, tmp_path / f"autotune-device-card.{os.getuid()}")
     lock = DeviceLock("card", tmp_path)
     assert lock.take()
     assert lock.holder() is not None
@@ -226,7 +226,7 @@ def _changed(**changes: object) -> Callable[[dict[str, object]], str]:
 def test_a_note_in_another_form_is_no_note(tmp_path: Path, spoil: Callable[[dict[str, object]], str]) -> None:
     lock = DeviceLock("card", tmp_path)
     assert lock.take()
-    note = tmp_path / f"autotune-card.{os.getuid()}"
+    note = tmp_path / f"autotune-device-card.{os.getuid()}"
     note.write_text(spoil(json.loads(note.read_text())))
     assert lock.holder() is None
     lock.release()
@@ -235,12 +235,12 @@ def test_a_note_in_another_form_is_no_note(tmp_path: Path, spoil: Callable[[dict
 def test_a_note_cannot_reach_for_the_terminal_or_speak_for_another_user(tmp_path: Path) -> None:
     lock = DeviceLock("card", tmp_path)
     assert lock.take()
-    note = tmp_path / f"autotune-card.{os.getuid()}"
+    note = tmp_path / f"autotune-device-card.{os.getuid()}"
     said = json.loads(note.read_text())
     note.write_text(json.dumps({**said, "command": "\x1b[2Jrm\n\u202e\x9b", "user": "root"}))
     holder = lock.holder()
     assert holder is not None and "\x1b" not in holder.text and "\n" not in holder.text and "\x9b" not in holder.text
-    (tmp_path / "autotune-card.4711").write_text(json.dumps({**said, "since": said["since"] + 100}))
+    (tmp_path / "autotune-device-card.4711").write_text(json.dumps({**said, "since": said["since"] + 100}))
     newest = lock.holder()
     assert newest is not None and newest.since == holder.since
     lock.release()

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def locked(folder: Path) -> set[str]:
     """Devices somebody holds or has held."""
-    return {path.name.removeprefix("autotune-").removesuffix(".lock") for path in folder.glob("*.lock")}
+    return {path.name.removeprefix("autotune-device-").removesuffix(".lock") for path in folder.glob("*.lock")}
 
 
 def test_before_and_after_torch_has_seen_it_a_device_is_the_same(folder: Path) -> None:
