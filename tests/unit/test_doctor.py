@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from autotune import api
@@ -58,7 +59,9 @@ def test_a_device_is_told_by_pytorch_by_nvml_and_with_its_tenants() -> None:
     assert "UUID aaaa; 140 GiB, 139 GiB free; computes" in device.value and device.health is Health.OK
     assert told(facts, "devices", "cuda:0 by NVML").value == "141 GiB, 1 GiB in use"
     tenants = told(facts, "tenants", "cuda:0").value
-    assert tenants.startswith(f"pid {os.getpid()} python") and tenants.endswith(f"pid {1 << 22}, bytes not told")
+    assert tenants.startswith(f"pid {os.getpid()} {psutil.Process().name()} (") and tenants.endswith(
+        f"pid {1 << 22}, bytes not told"
+    )
 
 
 def test_c25_without_nvml_devices_are_told_all_the_same_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
