@@ -15,9 +15,10 @@ from transformers import TrainerCallback
 
 from autotune.integrations.guard import MemoryGuard, device_guard
 from autotune.model import Checkpointing, Compile, Precision
+from autotune.recommended.file import read_file
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
-from autotune.tuned.training import read_file
+from autotune.tuned.training import without
 from autotune.tuned.validity import Difference, differences, model_differences, set_allocator, tell
 from autotune.workload.source import INSIDE_VARIABLE
 
@@ -52,7 +53,7 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
         self._strict = strict
         self._guards = guard
         inside = bool(os.environ.get(INSIDE_VARIABLE))
-        self.document = None if inside else read_file(Path(path), missing_ok=missing_ok)
+        self.document = None if inside else read_file(Path(path), missing_ok=missing_ok, instead=without(path))
         """The file's content; None = there is none."""
         self.guard: MemoryGuard | None = None
         """While a training runs on a device whose allocator counts."""

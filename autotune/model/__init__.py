@@ -5,7 +5,7 @@ Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), ins
 
 from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
-from autotune.model.machine import Budget, Machine, digest
+from autotune.model.machine import Budget, Machine, digest, short_digest
 from autotune.model.probe import Comparison, Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
 from autotune.model.search import (
     Answer,
@@ -89,4 +89,5 @@ __all__ = [
     "UsedMemory",
     "WorkloadInfo",
     "digest",
+    "short_digest",
 ]

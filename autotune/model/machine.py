@@ -53,6 +53,11 @@ class Budget:
     goes on there."""
 
 
+def short_digest(facts: object) -> str:
+    """The first 16 digits of ``digest``: enough to see that something changed, where nothing is decided by it alone."""
+    return digest(facts)[:16]
+
+
 def digest(facts: object) -> str:
     """SHA-256 (hex) of a JSON-able value in canonical form."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

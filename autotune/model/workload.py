@@ -64,6 +64,8 @@ class WorkloadInfo:
     """Settings that it trains with by itself, where it says so (a Trainer's arguments); left out by older ledgers."""
     notes: tuple[str, ...] = ()
     """What the user should know: data only sampled, fork unsafe …"""
+    parts: tuple[tuple[str, str], ...] = ()
+    """(what, short hash) of all that the fingerprint is made of, to say which of it changed; left out by older ledgers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

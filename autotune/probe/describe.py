@@ -16,7 +16,7 @@ from autotune.probe.order import Order
 from autotune.probe.others import with_others
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import describe as describe_batch
-from autotune.workload.fingerprint import fingerprint
+from autotune.workload.fingerprint import fingerprint, fingerprint_parts
 from autotune.workload.task import Workload
 from autotune.workload.traits import traits_of
 
@@ -64,6 +64,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         traits=with_abilities(traits_of(model, optimizer, workload, machine.device), machine),
         own=workload.own,
         notes=workload.notes,
+        parts=fingerprint_parts(order.source, workload, shapes, batch),
     )
     return {"workload": asdict(with_others(info, machine)), "machine": asdict(machine)}
 

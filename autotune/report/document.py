@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -11,11 +12,12 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.knobs import in_words
 from autotune.model import Answer, Machine, Outcome, ProbeResult, SearchResult, Settings, WorkloadInfo
 from autotune.report.advice import advice
+from autotune.report.asked import asked_fields
 from autotune.report.baseline import baseline, is_own, throughput
 from autotune.report.commands import training_command
 from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
-from autotune.report.fields import Batch, Document, Error, Evidence, FailureDocument, NoBatch
+from autotune.report.fields import Batch, Check, Document, Error, Evidence, FailureDocument, NoBatch
 from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
@@ -23,6 +25,7 @@ from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_SCHEMA_VERSION: Literal[1] = 1
 _EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
 
 
@@ -32,7 +35,7 @@ def document(result: SearchResult) -> Document:
     proof = certificate(result, answer.recommended_batch) or result.certificate
     rate = throughput(result)
     return Document(
-        schema_version=1,
+        schema_version=_SCHEMA_VERSION,
         created=result.created,
         complete=answer.complete,
         workload=_workload(result.workload).model_copy(update={"command": training_command(result)}),
@@ -67,6 +70,7 @@ def document(result: SearchResult) -> Document:
         search_id=result.search_id,
         limited_by=answer.limited_by,
         warnings=advice(result),
+        asked=asked_fields(result),
     )
 
 
@@ -79,6 +83,7 @@ def failure_document(
     workload: WorkloadInfo | None = None,
     machine: Machine | None = None,
     warnings: Sequence[str] = (),
+    check: Check | None = None,
 ) -> FailureDocument:
     """What ``--json`` prints when there is no answer.
 
@@ -90,10 +95,11 @@ def failure_document(
         workload: None when it could not be loaded.
         machine: None when the search ended before it was looked at.
         warnings: what was found out on the way.
+        check: where it was one.
     """
     known = _workload(workload) if workload else WorkloadFields(ref=ref, fingerprint=None, parameters=None)
     return FailureDocument(
-        schema_version=1,
+        schema_version=_SCHEMA_VERSION,
         created=created,
         complete=False,
         workload=known,
@@ -112,6 +118,7 @@ def failure_document(
         limited_by=None,
         warnings=tuple(warnings),
         error=Error(kind=error.kind, message=error.message, hint=error.hint),
+        check=check,
     )
 
 
@@ -130,17 +137,45 @@ def read(text: str) -> Document:
     """Check the text of an ``autotune.json``.
 
     Raises:
-        UsageError: it is not a recommendation; every bad field is listed with its path.
+        UsageError: it is not a recommendation; every bad field is listed with its path. Or it is one of a newer version,
+            or says itself that there was no answer.
     """
     try:
         return Document.model_validate_json(text)
     except ValidationError as error:
         problems = [f"{_path(entry['loc'])}: {entry['msg']}" for entry in error.errors(include_url=False)]
+    _refuse_others(text)
     raise UsageError(
         f"this is not a recommendation of autotune: {len(problems)} "
         + ("field is wrong" if len(problems) == 1 else "fields are wrong"),
         detail="\n".join(problems),
         hint="write it again with: autotune search MODEL --output autotune.json",
+    )
+
+
+def _refuse_others(text: str) -> None:
+    """Say what is wrong as a whole with what is no recommendation, where that explains more than its fields would.
+
+    Raises:
+        UsageError: see ``read``.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version > _SCHEMA_VERSION:
+        raise UsageError(
+            f"this recommendation has schema_version {version}, and this autotune reads {_SCHEMA_VERSION}",
+            hint="pip install --upgrade autotune-torch",
+        )
+    try:
+        failed = FailureDocument.model_validate_json(text)
+    except ValidationError:
+        return
+    raise UsageError(
+        f"this says why a search had no answer ({failed.error.kind}), and recommends nothing: {failed.error.message}",
+        hint=failed.error.hint or "search again: autotune search MODEL --output autotune.json",
     )
 
 
@@ -154,7 +189,12 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _workload(workload: WorkloadInfo) -> WorkloadFields:
-    return WorkloadFields(ref=workload.ref, fingerprint=workload.fingerprint, parameters=workload.parameters)
+    return WorkloadFields(
+        ref=workload.ref,
+        fingerprint=workload.fingerprint,
+        parameters=workload.parameters,
+        parts=dict(workload.parts),
+    )
 
 
 def _evaluation(result: SearchResult) -> EvaluationFields | None:

@@ -3,7 +3,7 @@
 History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
-and ``evidence.candidates``.
+and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from autotune.errors import UsageError
-from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, OptimizerKind, Precision
+from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, Objective, OptimizerKind, Precision
 from autotune.model import Settings as ModelSettings
 
 
@@ -31,6 +31,8 @@ class Workload(_Part):
     """Number of parameters; null when it could not be loaded."""
     command: str | None = None
     """The training command with the recommendation filled in; null for a workload file."""
+    parts: dict[str, str] = {}
+    """What the fingerprint is made of, each with a hash of its own: files of code, arguments, parameters, batch."""
 
 
 class Machine(_Part):
@@ -89,6 +91,45 @@ class Settings(_Part):
         except UsageError as error:
             raise ValueError(error.message) from error
         return value
+
+
+class Asked(_Part):
+    """What the search was asked for beside the workload, so that it can be asked again."""
+
+    device: str
+    """auto, or as PyTorch names it."""
+    settings: Settings
+    """Those given by hand; the defaults are the user's own."""
+    accumulate: int = Field(ge=1)
+    """Micro-batches per optimizer step, as given by hand."""
+    memory_limit_bytes: int | None = Field(ge=1)
+    """Null: what is free, less a little headroom."""
+    multiple_of: int = Field(ge=1)
+    start_batch: int | None = Field(ge=1)
+    max_batch: int | None = Field(ge=1)
+    eval_batch: int | None = Field(ge=1)
+    timeout_s: float = Field(gt=0, allow_inf_nan=False)
+    """Time limit of one probe."""
+    time_budget_s: float | None = Field(gt=0, allow_inf_nan=False)
+    """Time limit of the search; null: none."""
+    seed: int = Field(ge=0, lt=1 << 32)
+    recommend: bool
+    """Whether the smallest batch was looked for that is as fast as the largest."""
+    other_allocators: tuple[str, ...]
+    """Allocator configurations that were tried as well."""
+    space: dict[str, tuple[str, ...]]
+    """Settings that might be changed, and to what."""
+    objective: Objective
+    effective_batch: int | None = Field(ge=1)
+    """Samples an optimizer step was to see; null: as accumulate makes it."""
+    world: int = Field(ge=1)
+    trials: int = Field(ge=0)
+    script_args: tuple[str, ...]
+    """Of the workload's file."""
+    command: tuple[str, ...]
+    """Words of the training command, with placeholders; empty for a workload file."""
+    templates: dict[str, str]
+    """How the command is told settings."""
 
 
 class Batch(_Part):
@@ -193,6 +234,38 @@ class Evidence(_Part):
     """Null where nothing was recorded, or the recording could not be used."""
 
 
+class Change(_Part):
+    """One thing that is not as it was when the file was made."""
+
+    what: str
+    then: str
+    """In the file."""
+    here: str
+    """Found by the check."""
+    stale: bool
+    """Whether the file does not hold any more because of it; if not, it is only worth knowing."""
+    meaning: str
+
+
+class Check(_Part):
+    """What autotune check found."""
+
+    created: AwareDatetime
+    changes: tuple[Change, ...]
+    batch: int | None
+    """Size that was probed; null where no probe was run."""
+    outcome: str | None
+    """Of the probe."""
+    steps: int | None
+    """Optimizer steps it executed."""
+    peak_bytes: int | None
+    """Device-wide peak of it."""
+    budget_bytes: int | None
+    """What the job may use now; null where the check ended before that was known."""
+    search_id: str | None
+    """Under which the ledger keeps the probe."""
+
+
 class Error(_Part):
     """Why there is no answer."""
 
@@ -225,6 +298,10 @@ class Document(_Part):
     limited_by: str
     """What keeps the batch from being larger."""
     warnings: tuple[str, ...]
+    asked: Asked | None = None
+    """Null in files of older versions."""
+    check: Check | None = None
+    """Null but for what autotune check --json prints."""
 
 
 class FailureDocument(_Part):
@@ -246,3 +323,5 @@ class FailureDocument(_Part):
     limited_by: None
     warnings: tuple[str, ...]
     error: Error
+    check: Check | None = None
+    """Null but for what autotune check --json prints."""

@@ -5,7 +5,6 @@ allocator's. All that is done to the training is done by ``autotune.apply``, the
 """
 
 import os
-import shlex
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any, TypeVar
 import torch
 
 from autotune.apply import Applied
-from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError
+from autotune.errors import UsageError
 from autotune.model import Settings
-from autotune.report.document import read, settings_of
+from autotune.recommended.file import read_file
+from autotune.report.document import settings_of
 from autotune.report.fields import Document
 from autotune.tuned.validity import Difference, differences, model_differences, set_allocator, tell
 from autotune.workload.source import INSIDE_VARIABLE
@@ -57,7 +57,7 @@ def load(
     """
     if os.environ.get(INSIDE_VARIABLE):
         return Tuned(None, path, torch.device("cpu" if device is None else device), strict=strict)
-    content = read_file(Path(path), missing_ok=missing_ok)
+    content = read_file(Path(path), missing_ok=missing_ok, instead=without(path))
     if content is None:
         return Tuned(None, path, _device(device, "cuda"), strict=strict)
     chosen = _device(device, content.machine.device)
@@ -198,41 +198,9 @@ class Tuned:
         return found
 
 
-def read_file(path: Path, *, missing_ok: bool) -> Document | None:
-    """The file's content, checked; None where it is missing and may be. An error's rest is noted on it, since a traceback
-    shows its message alone.
-
-    Raises:
-        UsageError, EnvironmentTrouble: see ``load``.
-    """
-    try:
-        return _checked(path, missing_ok=missing_ok)
-    except AutotuneError as error:
-        for note in (error.detail, f"hint: {error.hint}"):
-            if note:
-                error.add_note(note)
-        raise
-
-
-def _checked(path: Path, *, missing_ok: bool) -> Document | None:
-    write = f"autotune search MODEL --output {shlex.quote(str(path))}"
-    try:
-        return read(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        if missing_ok:
-            return None
-        raise UsageError(
-            f"there is no {path}",
-            hint=f"make it with: {write}; or train without: autotune.load({str(path)!r}, missing_ok=True)",
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path} is not a recommendation of autotune: it is no text", hint=f"write it: {write}"
-        ) from error
-    except OSError as error:
-        raise EnvironmentTrouble(
-            f"cannot read {path}: {error.strerror}", hint=f"look at its permissions, or write it again: {write}"
-        ) from error
+def without(path: str | os.PathLike[str]) -> str:
+    """What else a training can do where there is no file, for a hint."""
+    return f"; or train without: autotune.load({os.fspath(path)!r}, missing_ok=True)"
 
 
 def _device(asked: str | torch.device | None, kind: str) -> torch.device:

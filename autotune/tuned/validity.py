@@ -4,27 +4,18 @@ import os
 import shlex
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 
 from autotune.errors import StaleConfig, StaleConfigError
 from autotune.model import Settings
 from autotune.probe.devices import look_at_device
+from autotune.recommended.facts import changed_facts
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
 
 Path = str | os.PathLike[str]
-
-_FACTS = {
-    "device_name": "device",
-    "capacity_bytes": "bytes of device memory",
-    "torch_version": "torch",
-    "cuda_version": "CUDA",
-    "driver_version": "driver",
-}
-"""What decides whether figures hold, with its name. Another device of the same kind will do."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -125,20 +116,9 @@ def _machine(content: Document, device: torch.device, path: Path) -> list[Differ
     else:
         found = []
         machine = look_at_device(str(device))
-        here = {name: getattr(machine, name) for name in _FACTS}
-    for name, value in here.items():
-        before = then[name]
-        if name == "device_name" and device.type == "cpu":
-            before, value = _without_host(before), _without_host(value)
-        if before != value:
-            text = f"{_FACTS[name]}: {before or 'unknown'} in the file, {value or 'unknown'} here"
-            found.append(Difference(text=text, cure=cure))
+        here = asdict(machine)
+    found += [Difference(text=fact.text, cure=cure) for fact in changed_facts(then, here, device.type)]
     return found
-
-
-def _without_host(name: object) -> str:
-    """The name of a CPU ends with that of its host, and containers have a new one each time."""
-    return str(name).rpartition(", ")[0] or str(name)
 
 
 def _in_force(content: Document, device: torch.device) -> list[Difference]:

@@ -3,10 +3,10 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from autotune.model import Source, digest
+from autotune.model import Source, digest, short_digest
 from autotune.workload.places import is_installed
 from autotune.workload.source import locate
 from autotune.workload.task import Workload
@@ -37,6 +37,30 @@ def fingerprint(
             "data_set_size": workload.data_set_size,
         }
     )
+
+
+def fingerprint_parts(
+    source: Source, workload: Workload, parameters: Iterable[tuple[str, tuple[int, ...], str]], batch: str
+) -> tuple[tuple[str, str], ...]:
+    """(what, short hash) of each thing that ``fingerprint`` hashes, with its arguments: which of them changed?"""
+    code = [] if source.fingerprint else _local_code(source)
+    recognised: dict[str, list[str]] = {}
+    for line in workload.recognised:
+        recognised.setdefault(line.what, []).append(line.found)
+    return (
+        *([("code", short_digest(source.fingerprint))] if source.fingerprint else code_parts(code)),
+        ("reference", short_digest("" if source.pickle_path else locate(source).name)),
+        ("arguments", short_digest(list(source.script_args))),
+        *((what, short_digest(found)) for what, found in recognised.items()),
+        ("parameters", short_digest([[name, list(shape), dtype] for name, shape, dtype in parameters])),
+        ("shape of a batch", short_digest(batch)),
+        ("size of the data set", short_digest(workload.data_set_size)),
+    )
+
+
+def code_parts(code: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    """Files and their hashes, as parts of a fingerprint."""
+    return [(f"code of {name}", short_digest(content)) for name, content in code]
 
 
 def _local_code(source: Source) -> list[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from autotune.model import OptimizerKind, Traits, WorkloadInfo, digest
+from autotune.model import OptimizerKind, Traits, WorkloadInfo, digest, short_digest
 from autotune.probe.abilities import with_abilities
 from autotune.probe.command.batches import Batches
 from autotune.probe.command.orders import HookOrder
@@ -15,7 +15,7 @@ from autotune.probe.devices import look_at_device
 from autotune.probe.others import with_others
 from autotune.probe.recorder import Recorder
 from autotune.probe.steps import storage_bytes
-from autotune.workload.fingerprint import loaded_code
+from autotune.workload.fingerprint import code_parts, loaded_code
 
 _TRAITS = Traits(
     own_checkpointing="the command",
@@ -58,6 +58,12 @@ def describe(
         data_set_size=batches.data_set_size,
         evaluates=False,  # not apart from training, at a size of its own
         traits=with_abilities(_TRAITS, machine),
+        parts=(
+            *code_parts(code),
+            ("parameters", short_digest(shapes)),
+            ("shape of a batch", short_digest(_form(batch))),
+            ("size of the data set", short_digest(batches.data_set_size)),
+        ),
     )
     known = {"size": order.batch_size, "extents": batches.extents}
     return {"workload": asdict(with_others(info, machine)), "machine": asdict(machine), "known": known}

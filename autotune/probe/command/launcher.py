@@ -25,6 +25,7 @@ from autotune.model import (
     Source,
     WorkloadInfo,
     digest,
+    short_digest,
 )
 from autotune.probe import nvml
 from autotune.probe.answers import (
@@ -144,9 +145,11 @@ class CommandLauncher:
             self._watched = False
             self._say(f"the hook does not attach: {self._why_not()}; memory is sampled, and exit code and log decide")
         self._refuse_bugs(ended, log)
+        files = self._files_named()
         info = WorkloadInfo(
             ref="",
-            fingerprint=digest([self._files_named()]),
+            fingerprint=digest([files]),
+            parts=tuple((f"code of {name}", short_digest(content)) for name, content in files),
             recognised=(),
             parameters=0,
             trainable_parameters=0,
@@ -393,6 +396,11 @@ class CommandLauncher:
                 ),
             ),
             notes=tuple(notes),
+            parts=(
+                *info.parts,
+                ("command", short_digest(source.command)),
+                ("templates of the command", short_digest(source.templates)),
+            ),
         )
 
 

@@ -1,0 +1,1 @@
+"""autotune.json read again: from disk, held against what is here, and back to the plan it came from. Without torch."""

@@ -1,0 +1,84 @@
+"""What a search was asked for, as the recommendation keeps it: written with an answer, made a plan again by ``check``."""
+
+from dataclasses import replace
+
+from autotune.knobs import knob_of
+from autotune.model import Choice, Plan, SearchResult, Settings, Source
+from autotune.report.fields import Asked, Document
+from autotune.report.fields import Settings as SettingsFields
+from autotune.search.settings.sizes import share_of
+
+_PLAIN = (
+    "device",
+    "memory_limit_bytes",
+    "multiple_of",
+    "start_batch",
+    "max_batch",
+    "eval_batch",
+    "timeout_s",
+    "time_budget_s",
+    "seed",
+    "recommend",
+    "other_allocators",
+    "objective",
+    "effective_batch",
+    "world",
+    "trials",
+)
+"""Fields that a plan and the file write alike."""
+
+
+def asked_fields(result: SearchResult) -> Asked:
+    """What this search was asked for; its settings are those given by hand, without what the workload brings along."""
+    plan = result.plan
+    given = _by_hand(plan.settings, result.workload.own)
+    return Asked(
+        **{name: getattr(plan, name) for name in _PLAIN},
+        settings=SettingsFields(**{name: getattr(given, name) for name in SettingsFields.model_fields}),
+        accumulate=given.accumulate,
+        space={choice.knob: choice.values for choice in plan.space},
+        script_args=plan.source.script_args,
+        command=plan.source.command,
+        templates=dict(plan.source.templates),
+    )
+
+
+def plan_again(content: Document, source: Source, recorded: Plan | None = None) -> Plan:
+    """The plan of the search that made the file, for this workload.
+
+    Args:
+        content: a file of an older version does not say what was asked for.
+        source: the workload.
+        recorded: what the ledger says of that search, where it knows it: older files are asked again like this, or else
+            for the batch under their settings.
+
+    Raises:
+        UsageError: the file says what no search can be asked for.
+    """
+    asked = content.asked
+    if asked is None:
+        return replace(recorded, source=source) if recorded else Plan(source=source, settings=Settings(**dict(content.settings), accumulate=content.batch.accumulate))
+    space = []
+    for name, values in asked.space.items():
+        knob = knob_of(name)
+        for value in values:
+            knob.parse(value)
+        space.append(Choice(knob=name, values=values))
+    for allocator in asked.other_allocators:
+        Settings(allocator=allocator)
+    if asked.effective_batch is not None:
+        share_of(asked.effective_batch, asked.world, asked.multiple_of)
+    return Plan(
+        source=source,
+        settings=Settings(**dict(asked.settings), accumulate=asked.accumulate),
+        space=tuple(space),
+        **{name: getattr(asked, name) for name in _PLAIN},
+    )
+
+
+def _by_hand(settings: Settings, own: Settings) -> Settings:
+    """Without what is as the workload has it by itself."""
+    defaults = Settings()
+    same = [name for name, value in own.changes(defaults).items() if getattr(settings, name) == value]
+    return replace(settings, **{name: getattr(defaults, name) for name in same})
+
