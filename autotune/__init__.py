@@ -2,9 +2,10 @@
 
 import typing
 
-from autotune.api import MaxBatch, find_max_batch
+from autotune.api import MaxBatch, check, find_max_batch
 from autotune.errors import (
     AutotuneError,
+    CheckFailed,
     EnvironmentTrouble,
     NothingFits,
     StaleConfig,
@@ -30,6 +31,7 @@ else:
 
 __all__ = [
     "AutotuneError",
+    "CheckFailed",
     "EnvironmentTrouble",
     "MaxBatch",
     "NothingFits",
@@ -40,6 +42,7 @@ __all__ = [
     "Tuned",
     "UsageError",
     "WorkloadError",
+    "check",
     "find_max_batch",
     "load",
 ]

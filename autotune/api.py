@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.model import (
@@ -43,6 +43,9 @@ STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
 
 if TYPE_CHECKING:
     from autotune.probe.turns import Turns
+    from autotune.recommended.checked import Checked
+    from autotune.report.fields import Document
+    from autotune.storage.store import Store
 
 _log = logging.getLogger("autotune")
 
@@ -318,6 +321,163 @@ def _launcher(plan: Plan, say: Callable[[str], None], turns: "Turns") -> Laborat
     if plan.source.command:
         return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
     return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
+
+
+def check(
+    path: str | os.PathLike[str] = "autotune.json",
+    workload: "str | os.PathLike[str] | Sequence[str] | None" = None,
+    **options: "Unpack[CheckOptions]",
+) -> "Checked":
+    """See whether a recommendation still holds and is safe here: a gate before training.
+
+    Workload, device and versions are compared with what the file was made for. If they are the same, one long probe in a
+    fresh process runs its batch under its settings, allocator included, with the budget there is now.
+
+    Args:
+        path: what ``autotune search`` wrote.
+        workload: in place of the one that the file names, which has to lie in the file's project: a reference, or the words
+            of a training command.
+        options: see ``CheckOptions``.
+
+    Raises:
+        CheckFailed: it does not hold, or its batch is not safe; says why.
+        WorkloadError: the workload fails by itself; ``detail`` is its traceback.
+        EnvironmentTrouble: device, ledger or processes are not usable, or the file cannot be read.
+        UsageError: there is no such file, it is not a recommendation, what it was made for is not there, or an argument
+            makes no sense.
+    """
+    found = examine(path, workload, **options)
+    if found.failure is not None:
+        raise found.failure
+    return found
+
+
+class CheckOptions(TypedDict, total=False):
+    """What may be asked of a check beside its file."""
+
+    script_args: Sequence[str] | None
+    """Of the workload's file; default: as the search had them."""
+    templates: Sequence[str]
+    """How a command given here is told settings, as ``NAME=TEMPLATE``."""
+    device: str | None
+    """Default: that of the search, or the kind of device that the file was made for."""
+    memory_limit: str | int | None
+    """Default: the limit that the search had, if any."""
+    at: str
+    """``recommended``: the batch that will be trained; ``max``: the largest that was certified."""
+    probe: bool
+    """False: only compare."""
+    timeout_s: float | None
+    """Wall limit of the probe, seconds; default: as in the search."""
+    storage: str | os.PathLike[str] | None
+    """Ledger; keeps the probe as a search of its own."""
+    observer: SearchObserver | None
+    """Is told of the probe; default: the ``autotune`` logger."""
+
+
+def examine(
+    path: str | os.PathLike[str],
+    workload: str | os.PathLike[str] | Sequence[str] | None = None,
+    **options: Unpack[CheckOptions],
+) -> "Checked":
+    """As ``check``, for whoever goes on where the file does not hold: that is a value here, with the plan to ask again.
+
+    Raises:
+        WorkloadError, EnvironmentTrouble, UsageError: see ``check``.
+    """
+    _refuse_inside()
+    from autotune.gate import Gate, overridden, plan_to_check
+    from autotune.recommended.file import read_recommendation
+    from autotune.recommended.judging import batch_of
+    from autotune.report.asked import plan_again
+    from autotune.storage.store import Store
+
+    started, file = time.monotonic(), Path(path)
+    content = read_recommendation(file)
+    batch = batch_of(content, options.get("at", "recommended"))
+    storage, observer = options.get("storage"), options.get("observer") or LogObserver()
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
+        recorded = _recorded(store, content.search_id)
+        source, given = _source_to_check(content, file, workload, recorded, options)
+        again = overridden(
+            plan_again(content, source, recorded.plan if recorded else None),
+            device=options.get("device"),
+            memory_limit=options.get("memory_limit"),
+            timeout_s=options.get("timeout_s"),
+        )
+        plan = plan_to_check(content, again)
+        launcher = stack.enter_context(_launcher(plan, observer.note))
+        launcher.preload(plan.device)
+        info, machine = launcher.describe(plan.device, plan.multiple_of)
+
+        def budget_now() -> Budget:
+            budget = _budget(plan, machine, 0, info.device_used_bytes)
+            observer.found(info, machine, budget)
+            return budget
+
+        def session(budget: Budget) -> Session:
+            return Session(plan, store, launcher, observer, info, machine, budget, started)
+
+        gate = Gate(
+            path=file,
+            content=content,
+            given=(*_overrides(options), *given),
+            plan=plan,
+            again=again,
+            batch=batch,
+            workload=info,
+            machine=machine,
+        )
+        based_on = (recorded.based_on or recorded.id) if recorded else None
+        return gate.pass_through(budget_now, session if options.get("probe", True) else None, based_on)
+
+
+def _recorded(store: "Store", search_id: str) -> SearchRecord | None:
+    """The search that made a file, if this ledger knows it."""
+    try:
+        record = store.get(search_id)
+    except UsageError:
+        return None
+    return record if record.id == search_id else None
+
+
+def _overrides(options: CheckOptions) -> tuple[str, ...]:
+    """What a command line would have to say of device and limit."""
+    device, limit = options.get("device"), options.get("memory_limit")
+    told = (("--device", device), ("--memory-limit", limit))
+    return tuple(word for name, value in told if value is not None for word in (name, str(value)))
+
+
+def _source_to_check(
+    content: "Document",
+    file: Path,
+    workload: str | os.PathLike[str] | Sequence[str] | None,
+    recorded: SearchRecord | None,
+    options: CheckOptions,
+) -> tuple[Source, tuple[str, ...]]:
+    """The workload of a check: the one given, or else the one that the file names; and the words that gave it."""
+    script_args, templates = options.get("script_args"), options.get("templates", ())
+    if workload is None:
+        from autotune.recommended.reference import source_again
+
+        if templates:
+            raise UsageError(
+                f"--set {templates[0]!r} is for training commands, and none was given",
+                hint="give the command behind --, or leave --set out: the file's own command has its templates",
+            )
+        source = source_again(content, file, Path.cwd(), recorded)
+        if script_args is None:
+            return source, ()
+        return replace(source, script_args=tuple(script_args)), ("--", *script_args)
+    command = _command(workload)
+    if command:
+        sets = [word for template in templates for word in ("--set", template)]
+        return parse_command(command, templates, Path.cwd()), (*sets, "--", *command)
+    assert isinstance(workload, str | os.PathLike)
+    args = script_args if script_args is not None else content.asked.script_args if content.asked else ()
+    source = plan(os.fspath(workload), script_args=args, templates=templates).source
+    return source, (source.ref, *(("--", *script_args) if script_args else ()))
 
 
 def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:

@@ -7,6 +7,7 @@ AutotuneError                      exit 1
 ├── EnvironmentTrouble             exit 5    device, libraries or operating system stand in the way
 │   ├── StoreError                 exit 5    the ledger cannot be opened, read or written
 │   └── StaleConfigError           exit 5    a recommendation was made for something else than what is here
+├── CheckFailed                    exit 6    a recommendation does not hold here any more; carries the reasons
 ├── TimeRanOut                     exit 124  the time budget ended before any size was certified
 └── Interrupted                    exit 130/143  Ctrl-C or SIGTERM; what was measured is kept
 
@@ -77,6 +78,13 @@ class StaleConfig(UserWarning):
 class MemoryWarning(UserWarning):
     """Given by the guards of ``autotune.integrations``: a training holds more device memory than was certified for it, or
     its allocator has begun to retry."""
+
+
+class CheckFailed(AutotuneError):
+    """Raised by ``check`` when a recommendation was made for something else, or its batch is no longer safe."""
+
+    exit_code = 6
+    kind = "check_failed"
 
 
 class TimeRanOut(AutotuneError):

@@ -169,6 +169,28 @@ class Session:
             return None
         return self._result(record, known, (*self._store.probes(root), *probes), new=len(probes), from_ledger=True)
 
+    def check(self, claimed: Answer, based_on: str | None) -> tuple[str, bool, tuple[ProbeResult, ...]]:
+        """One long probe at an answer that is claimed by a file (more only if that proves nothing), whatever the ledger
+        knows. It is kept as a search of its own, which no later search takes for an answer to its question.
+
+        Args:
+            claimed: the size is its ``max_batch``.
+            based_on: the search that made the file, if it is in the ledger.
+
+        Returns:
+            Id under which the ledger keeps it, whether the size is safe, and the probes.
+        """
+        from autotune.search.confirm import ConfirmKnown
+
+        self._key = digest({"check": self._key, "batch": claimed.max_batch})
+        record = self._begin(based_on=based_on)
+        strategy = ConfirmKnown(claimed, claimed.settings or self._plan.settings)
+        reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
+        answer, probes = self._loop(record, strategy, (), reserve_bytes)
+        if answer is None:
+            self._finish(record, SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a file is not safe here")
+        return record.id, answer is not None, probes
+
     def _search(self, unfinished: SearchRecord | None) -> SearchResult:
         history: tuple[ProbeResult, ...] = ()
         mine = _owner(os.getpid())

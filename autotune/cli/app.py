@@ -1,7 +1,7 @@
 """From a command line to an exit code: the only place that prints errors and the only one that exits.
 
 Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself fails, 5 environment trouble,
-124 time ran out with no result, 130 and 143 interrupted, 141 nobody reads stdout any more.
+6 check failed, 124 time ran out with no result, 130 and 143 interrupted, 141 nobody reads stdout any more.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from autotune.cli import doctor, explain, export, init, inspect, max_batch, runs, schema, search
+from autotune.cli import check, doctor, explain, export, init, inspect, max_batch, runs, schema, search
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
@@ -38,6 +38,7 @@ app = typer.Typer(
 )
 app.command("search")(search.search)
 app.command("max-batch")(max_batch.max_batch)
+app.command("check")(check.check)
 app.command("inspect")(inspect.inspect)
 app.command("init")(init.init)
 app.add_typer(runs.runs, name="runs")

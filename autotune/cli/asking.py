@@ -1,18 +1,21 @@
 """The way of ``search`` and ``max-batch`` from a command line to a result, or to an error that says what is left."""
 
 import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune import api
 from autotune.cli.console import Screen
 from autotune.cli.options import Asked
+from autotune.cli.pipeline import Pipeline
 from autotune.cli.progress import Progress, Verbosity
 from autotune.cli.signals import Stopped
 from autotune.cli.write import check_writable, set_aside, write_whole
 from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted, NothingFits, UsageError, WorkloadError
 from autotune.model import Plan, SearchResult
 from autotune.report.document import document, failure_document, to_text
+from autotune.report.fields import FailureDocument
 
 
 def ask(asked: Asked, *, recommend: bool) -> SearchResult:
@@ -23,10 +26,11 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
             without an answer is printed under ``--json``, and an older recommendation that no longer holds is moved
             aside, which the error then says.
     """
-    progress = Progress(Screen(stderr=True), _verbosity(asked))
+    progress = Progress(Screen(stderr=True), verbosity(quiet=asked.quiet, verbose=asked.verbose))
     plan: Plan | None = None
     try:
         asked.check()
+        Pipeline.of(asked.title, asked.output_files).make_room()
         if asked.output is not None:
             check_writable(asked.output)
         plan = api.plan(
@@ -63,39 +67,55 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
         _give_up(asked, error, plan, progress)
         raise
     except (Stopped, KeyboardInterrupt) as stop:
-        interruption = _interrupted(asked, stop)
+        interruption = interrupted(asked.resume_command, stop)
         _give_up(asked, interruption, plan, progress)
         raise interruption from stop
 
 
 def keep(asked: Asked, result: SearchResult) -> None:
-    """Write the recommendation if a file was asked for, and print it under ``--json``, also when writing failed.
+    """Write the recommendation if a file was asked for, print it under ``--json``, also when writing failed, and leave its
+    values where pipelines look for them.
 
     Raises:
         EnvironmentTrouble: it could not be written.
     """
-    text = to_text(document(result))
+    content = document(result)
+    text = to_text(content)
     try:
         if asked.output is not None:
             write_whole(asked.output, text)
     finally:
         if asked.json:
             Screen(stderr=False).say(text.rstrip("\n"))
+        Pipeline.of(asked.title, asked.output_files).publish(content)
 
 
 def _give_up(asked: Asked, error: AutotuneError, plan: Plan | None, progress: Progress) -> None:
     if asked.output is not None and isinstance(error, NothingFits | WorkloadError):
         error.add_note(_moved(asked.output))
+    content = failure_document(
+        error,
+        created=datetime.now(UTC),
+        ref=asked.model or shlex.join(asked.training_command),
+        settings=plan.settings if plan else None,
+        workload=progress.workload,
+        machine=progress.machine,
+    )
     if asked.json:
-        content = failure_document(
-            error,
-            created=datetime.now(UTC),
-            ref=asked.model or shlex.join(asked.training_command),
-            settings=plan.settings if plan else None,
-            workload=progress.workload,
-            machine=progress.machine,
-        )
         Screen(stderr=False).say(to_text(content).rstrip("\n"))
+    tell_pipeline(asked.title, asked.output_files, content, error)
+
+
+def tell_pipeline(title: str, output_files: Sequence[str], content: FailureDocument, error: AutotuneError) -> None:
+    """Leave an error where pipelines look for it. What stands in the way of that is noted on it, and does not hide it."""
+    try:
+        try:
+            pipeline = Pipeline.of(title, output_files)
+        except UsageError:  # perhaps that is the error
+            pipeline = Pipeline(title)
+        pipeline.publish(content, error.detail)
+    except EnvironmentTrouble as trouble:
+        error.add_note(f"{trouble.message}; {trouble.hint}")
 
 
 def _moved(output: Path) -> str:
@@ -107,18 +127,24 @@ def _moved(output: Path) -> str:
     return f"an older {output} no longer holds; it was moved to {stale}" if stale else ""
 
 
-def _interrupted(asked: Asked, stop: Stopped | KeyboardInterrupt) -> Interrupted:
+def interrupted(resume_command: str, stop: Stopped | KeyboardInterrupt) -> Interrupted:
+    """Ctrl-C or SIGTERM as an error that says how to go on."""
     name, exit_code = (stop.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
     return Interrupted(
         f"stopped by {name}; finished probes are kept",
         exit_code=exit_code,
-        hint=f"to continue: {asked.resume_command}",
+        hint=f"to continue: {resume_command}",
     )
 
 
-def _verbosity(asked: Asked) -> Verbosity:
-    if asked.quiet and asked.verbose:
+def verbosity(*, quiet: bool, verbose: bool) -> Verbosity:
+    """How much is shown.
+
+    Raises:
+        UsageError: both were asked for.
+    """
+    if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other", hint="leave one of them out")
-    if asked.quiet:
+    if quiet:
         return Verbosity.QUIET
-    return Verbosity.VERBOSE if asked.verbose else Verbosity.NORMAL
+    return Verbosity.VERBOSE if verbose else Verbosity.NORMAL

@@ -25,6 +25,11 @@ class Invocation:
         own = [word for word in self.argv[:own_end] if word != "--fresh"]
         return f"{self.program} {shlex.join([*own, *self.argv[own_end:]])}"
 
+    @property
+    def behind_dashes(self) -> tuple[str, ...]:
+        """Words after the first ``--``."""
+        return self.argv[self.argv.index(_DASHES) + 1 :] if _DASHES in self.argv else ()
+
     def split(self, model: str | None, args: Sequence[str]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """(MODEL, arguments of its file, words of a training command): typer does not say what stood behind ``--``.
 
@@ -36,7 +41,7 @@ class Invocation:
             UsageError: neither a model nor a command was given.
         """
         words = [] if model is None else [model, *args]
-        behind = self.argv[self.argv.index(_DASHES) + 1 :] if _DASHES in self.argv else ()
+        behind = self.behind_dashes
         if not words:
             raise UsageError(
                 "nothing to train was given",

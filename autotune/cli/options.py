@@ -52,6 +52,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show reasons and whole failure messages.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
+OutputFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output-file",
+        metavar="NAME=PATH",
+        help="Write one value alone into a file: max_batch=PATH, micro_batch, safe ...; json for all. May be repeated.",
+        show_default=False,
+    ),
+]
+
 _MemoryLimit = Annotated[
     str | None,
     typer.Option(
@@ -150,12 +160,16 @@ class Asked:
     trials: int
     storage: str | None
     output: Path | None
+    output_files: tuple[str, ...]
+    """Values to write alone, as NAME=PATH."""
     fresh: bool
     json: bool
     verbose: bool
     quiet: bool
     resume_command: str
     """What to type to go on after an interruption."""
+    title: str
+    """The command, for pages of pipelines."""
 
     def check(self) -> None:
         """Find options that contradict each other.
@@ -207,6 +221,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         trials: _Trials = 12,
         storage: Storage = None,
         output: _Output = default_output,
+        output_file: OutputFiles = None,
         fresh: _Fresh = False,
         json: Json = False,
         verbose: Verbose = False,
@@ -243,11 +258,13 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 trials=trials,
                 storage=storage,
                 output=output,
+                output_files=tuple(output_file or ()),
                 fresh=fresh,
                 json=json,
                 verbose=verbose,
                 quiet=quiet,
                 resume_command=invocation.resume_command,
+                title=f"autotune {context.info_name}",
             )
         )
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from autotune.cli.options import Asked, searching
+from autotune.model import SearchResult
 
 
 def run(asked: Asked) -> None:
@@ -12,22 +13,27 @@ def run(asked: Asked) -> None:
     --allow none the batch alone is searched.
     """
     from autotune.cli.asking import ask, keep
-    from autotune.cli.console import Screen
-    from autotune.report.table import report
 
     result = ask(asked, recommend=True)
     try:
         keep(asked, result)
     finally:  # the answer took long to find: it is shown also if the file cannot be written
         if not asked.json:
-            stdout = Screen(stderr=False)
-            blocks = report(result, output=str(asked.output or ""), verbose=asked.verbose)
-            for number, block in enumerate(blocks):
-                if number > 0:
-                    stdout.say("")
-                if block.title:
-                    stdout.say(block.title, "bold")
-                stdout.say("\n".join(block.lines))
+            show(result, asked.output, verbose=asked.verbose)
+
+
+def show(result: SearchResult, output: Path | None, *, verbose: bool) -> None:
+    """Print the whole answer."""
+    from autotune.cli.console import Screen
+    from autotune.report.table import report
+
+    stdout = Screen(stderr=False)
+    for number, block in enumerate(report(result, output=str(output or ""), verbose=verbose)):
+        if number > 0:
+            stdout.say("")
+        if block.title:
+            stdout.say(block.title, "bold")
+        stdout.say("\n".join(block.lines))
 
 
 search = searching(run, default_output=Path("autotune.json"), tune=True)

@@ -22,7 +22,8 @@ def read_file(path: Path, *, missing_ok: bool, instead: str = "") -> Document | 
         EnvironmentTrouble: it cannot be read.
     """
     try:
-        return checked(path, missing_ok=missing_ok, instead=instead)
+        text = _text(path)
+        return None if text is None and missing_ok else _read(path, text, instead)
     except AutotuneError as error:
         for note in (error.detail, f"hint: {error.hint}"):
             if note:
@@ -30,20 +31,35 @@ def read_file(path: Path, *, missing_ok: bool, instead: str = "") -> Document | 
         raise
 
 
-def checked(path: Path, *, missing_ok: bool = False, instead: str = "") -> Document | None:
-    """As ``read_file``, without the notes: for whoever shows an error's detail and hint by itself."""
-    write = f"autotune search MODEL --output {shlex.quote(str(path))}"
+def read_recommendation(path: Path) -> Document:
+    """As ``read_file`` of a file that has to be there, without the notes: for whoever shows detail and hint by itself."""
+    return _read(path, _text(path), "")
+
+
+def _read(path: Path, text: str | None, instead: str) -> Document:
+    if text is None:
+        raise UsageError(f"there is no {path}", hint=f"make it with: {_write(path)}{instead}")
     try:
-        return read(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        if missing_ok:
-            return None
-        raise UsageError(f"there is no {path}", hint=f"make it with: {write}{instead}") from error
+        return read(text)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", detail=error.detail, hint=error.hint) from error
+
+
+def _text(path: Path) -> str | None:
+    """None where there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path} is not a recommendation of autotune: it is no text", hint=f"write it: {write}"
+            f"{path} is not a recommendation of autotune: it is no text", hint=f"write it: {_write(path)}"
         ) from error
     except OSError as error:
         raise EnvironmentTrouble(
-            f"cannot read {path}: {error.strerror}", hint=f"look at its permissions, or write it again: {write}"
+            f"cannot read {path}: {error.strerror}", hint=f"look at its permissions, or write it again: {_write(path)}"
         ) from error
+
+
+def _write(path: Path) -> str:
+    return f"autotune search MODEL --output {shlex.quote(str(path))}"

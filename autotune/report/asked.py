@@ -57,7 +57,9 @@ def plan_again(content: Document, source: Source, recorded: Plan | None = None) 
     """
     asked = content.asked
     if asked is None:
-        return replace(recorded, source=source) if recorded else Plan(source=source, settings=Settings(**dict(content.settings), accumulate=content.batch.accumulate))
+        if recorded is not None:
+            return replace(recorded, source=source)
+        return Plan(source=source, settings=settings_of(content))
     space = []
     for name, values in asked.space.items():
         knob = knob_of(name)
@@ -76,9 +78,13 @@ def plan_again(content: Document, source: Source, recorded: Plan | None = None) 
     )
 
 
+def settings_of(content: Document) -> Settings:
+    """The settings that a document recommends, accumulation included."""
+    return Settings(**dict(content.settings), accumulate=content.batch.accumulate)
+
+
 def _by_hand(settings: Settings, own: Settings) -> Settings:
     """Without what is as the workload has it by itself."""
     defaults = Settings()
     same = [name for name, value in own.changes(defaults).items() if getattr(settings, name) == value]
     return replace(settings, **{name: getattr(defaults, name) for name in same})
-

@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.knobs import in_words
 from autotune.model import Answer, Machine, Outcome, ProbeResult, SearchResult, Settings, WorkloadInfo
 from autotune.report.advice import advice
-from autotune.report.asked import asked_fields
+from autotune.report.asked import asked_fields, settings_of
 from autotune.report.baseline import baseline, is_own, throughput
 from autotune.report.commands import training_command
 from autotune.report.evaluated import evaluation_failure
@@ -23,6 +23,8 @@ from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
+
+__all__ = ["document", "failure_document", "read", "schema", "settings_of", "to_text"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SCHEMA_VERSION: Literal[1] = 1
@@ -177,11 +179,6 @@ def _refuse_others(text: str) -> None:
         f"this says why a search had no answer ({failed.error.kind}), and recommends nothing: {failed.error.message}",
         hint=failed.error.hint or "search again: autotune search MODEL --output autotune.json",
     )
-
-
-def settings_of(content: Document) -> Settings:
-    """The settings that a document recommends, accumulation included."""
-    return Settings(**dict(content.settings), accumulate=content.batch.accumulate)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

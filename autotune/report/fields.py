@@ -238,10 +238,10 @@ class Change(_Part):
     """One thing that is not as it was when the file was made."""
 
     what: str
-    then: str
-    """In the file."""
-    here: str
-    """Found by the check."""
+    then: str | None
+    """In the file; null where it is known that it was another, and not what."""
+    here: str | None
+    """Found by the check; null likewise."""
     stale: bool
     """Whether the file does not hold any more because of it; if not, it is only worth knowing."""
     meaning: str

@@ -17,6 +17,7 @@ from autotune.report.fields import Document
 
 Path = str | os.PathLike[str]
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """One thing that is not as it was when the file was made."""

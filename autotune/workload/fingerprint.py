@@ -60,7 +60,7 @@ def fingerprint_parts(
 
 def code_parts(code: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
     """Files and their hashes, as parts of a fingerprint."""
-    return [(f"code of {name}", short_digest(content)) for name, content in code]
+    return [(f"code of {name}", short_digest(content)) for name, content in code if content]
 
 
 def _local_code(source: Source) -> list[list[str]]:

@@ -45,7 +45,7 @@ GOLDEN = {
     "schema_version": 1,
     "created": "2026-03-04T12:00:00Z",
     "complete": True,
-    "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None},
+    "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None, "parts": {}},
     "machine": asdict(MACHINE),
     "settings": {
         "precision": "default",
@@ -84,6 +84,44 @@ GOLDEN = {
     "search_id": "ab12cd34ef56",
     "limited_by": "device_memory",
     "warnings": [],
+    "asked": {
+        "device": "auto",
+        "settings": {
+            "precision": "default",
+            "init_scale": 65536.0,
+            "checkpointing": "off",
+            "compile": "off",
+            "activation_budget": 1.0,
+            "optimizer": "default",
+            "memory_format": "default",
+            "attention": "default",
+            "cudnn_benchmark": False,
+            "set_to_none": True,
+            "loader_workers": None,
+            "pin_memory": False,
+            "allocator": "",
+        },
+        "accumulate": 1,
+        "memory_limit_bytes": 40 * GIB,
+        "multiple_of": 1,
+        "start_batch": None,
+        "max_batch": None,
+        "eval_batch": None,
+        "timeout_s": 300.0,
+        "time_budget_s": None,
+        "seed": 0,
+        "recommend": True,
+        "other_allocators": [],
+        "space": {},
+        "objective": "throughput",
+        "effective_batch": None,
+        "world": 1,
+        "trials": 12,
+        "script_args": [],
+        "command": [],
+        "templates": {},
+    },
+    "check": None,
 }
 PREDICTED = with_answer(
     prediction=Prediction(limit=27, recorded_up_to=7, allocated_bytes=40_000_000_000, reserved_bytes=41_000_000_000)
@@ -94,7 +132,9 @@ OLDER = {
     "batch": {"micro_batch": 24, "accumulate": 4, "effective": 96, "max_batch": 27, "refuted_at": 28},
 }
 """As it was written before more than precision and allocator were searched."""
-del OLDER["changes"], OLDER["evaluation"]
+for newer in ("changes", "evaluation", "asked", "check"):
+    del OLDER[newer]
+OLDER["workload"] = {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None}
 OLDER["evidence"] = copy.deepcopy(GOLDEN["evidence"])
 for newer in ("worst_batch", "candidates"):
     del OLDER["evidence"][newer]  # type: ignore[attr-defined]
@@ -318,7 +358,7 @@ def test_produced_documents_obey_the_schema() -> None:
         validator.validate(json.loads(to_text(content)))
 
 
-@pytest.mark.parametrize("missing", sorted(GOLDEN.keys() - {"changes", "evaluation"}))
+@pytest.mark.parametrize("missing", sorted(GOLDEN.keys() - {"changes", "evaluation", "asked", "check"}))
 def test_the_schema_refuses_a_document_without_a_field(missing: str) -> None:
     content = {name: value for name, value in GOLDEN.items() if name != missing}
     assert not jsonschema.Draft202012Validator(schema()).is_valid(content)
@@ -346,7 +386,13 @@ def test_without_an_answer_there_is_no_number_but_a_reason() -> None:
         "refuted_at": None,
     }
     assert content["error"] == {"kind": "nothing_fits", "message": "batch 1 does not fit", "hint": "a smaller model"}
-    assert content["workload"] == {"ref": "model.py", "fingerprint": None, "parameters": None, "command": None}
+    assert content["workload"] == {
+        "ref": "model.py",
+        "fingerprint": None,
+        "parameters": None,
+        "command": None,
+        "parts": {},
+    }
     assert content["evidence"] is None
 
 
@@ -376,7 +422,7 @@ def test_a_document_of_before_machines_said_what_memory_they_have_is_read() -> N
 
 def test_reading_lists_every_bad_field_with_its_path() -> None:
     content = json.loads(to_text(document(RESULT)))
-    content["schema_version"] = 2
+    content["schema_version"] = 0
     content["batch"]["max_batch"] = "27"
     content["evidence"]["extra"] = 1
     del content["machine"]["device"]
@@ -443,3 +489,18 @@ def test_numbers_that_contradict_each_other_are_refused(changed: dict[str, int],
     fields = {"micro_batch": 24, "accumulate": 1, "effective": 24, "max_batch": 27, "refuted_at": 28}
     with pytest.raises(ValidationError, match=complaint):
         Batch.model_validate({**fields, **changed})
+
+
+def test_a_recommendation_of_a_newer_autotune_says_so_and_not_which_fields_are_wrong() -> None:
+    content = {**json.loads(to_text(document(RESULT))), "schema_version": 2, "new": 1}
+    with pytest.raises(UsageError, match="has schema_version 2, and this autotune reads 1") as caught:
+        read(json.dumps(content))
+    assert caught.value.hint == "pip install --upgrade autotune-torch"
+    assert caught.value.detail == ""
+
+
+def test_a_document_without_an_answer_says_why_there_is_none() -> None:
+    text = to_text(failure_document(ERROR, created=NOON, ref="model.py"))
+    with pytest.raises(UsageError, match=r"had no answer \(nothing_fits\).*: batch 1 does not fit") as caught:
+        read(text)
+    assert caught.value.hint == "a smaller model"

@@ -1,0 +1,261 @@
+"""``autotune check``: a gate before training. Is the recommendation still valid and safe here?"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune import api
+from autotune.cli.invocation import Invocation
+from autotune.cli.options import Json, OutputFiles, Quiet, Storage, Templates, Verbose
+from autotune.cli.signals import Stopped
+from autotune.errors import AutotuneError, UsageError
+
+if TYPE_CHECKING:  # what takes long to import comes when a file is read, and not for --help
+    from autotune.cli.progress import Progress
+    from autotune.recommended.checked import Checked
+
+_DEFAULT_FILE = "autotune.json"
+
+
+class At(StrEnum):
+    """Which of the file's batches is probed."""
+
+    RECOMMENDED = "recommended"
+    MAX = "max"
+
+
+class IfStale(StrEnum):
+    """What is done where the file does not hold."""
+
+    FAIL = "fail"
+    SEARCH = "search"
+
+
+_File = Annotated[Path, typer.Argument(metavar="[FILE]", help="What autotune search wrote.")]
+_Model = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="What is trained. Default: what FILE names.", show_default=False),
+]
+_Args = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="-- ARGS",
+        help="Passed to the file that is trained; a training command instead of MODEL: -- python train.py --bs {batch}.",
+        show_default=False,
+    ),
+]
+_Device = Annotated[str | None, typer.Option(help="Default: as FILE was made for.", show_default=False)]
+_MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Pretend the device has this much. Default: as in the search.", show_default=False
+    ),
+]
+_At = Annotated[At, typer.Option(help="Batch to probe: the recommended one or the largest certified.")]
+_NoProbe = Annotated[bool, typer.Option("--no-probe", help="Only compare; train nothing.")]
+_IfStale = Annotated[IfStale, typer.Option(help="If FILE does not hold: fail, or search again and replace it.")]
+_Timeout = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Time limit of the probe. Default: as in the search.", show_default=False),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Where --if-stale search writes. Default: FILE.", show_default=False),
+]
+
+
+def check(
+    context: typer.Context,
+    file: _File = Path(_DEFAULT_FILE),
+    model: _Model = None,
+    args: _Args = None,
+    templates: Templates = None,
+    device: _Device = None,
+    memory_limit: _MemoryLimit = None,
+    at: _At = At.RECOMMENDED,
+    no_probe: _NoProbe = False,
+    if_stale: _IfStale = IfStale.FAIL,
+    timeout: _Timeout = None,
+    storage: Storage = None,
+    output: _Output = None,
+    output_file: OutputFiles = None,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check that a recommendation is still valid and safe here, before training with it.
+
+    Model, device and versions are compared with what it was made for, then its batch runs in one probe.
+    """
+    invocation: Invocation = context.obj
+    path, workload, script_args = _words(invocation, file, model, args or [])
+    options: api.CheckOptions = {
+        "script_args": script_args,
+        "templates": tuple(templates or ()),
+        "device": device,
+        "memory_limit": memory_limit,
+        "at": at.value,
+        "probe": not no_probe,
+        "timeout_s": timeout,
+        "storage": storage,
+    }
+    _Check(
+        path=path,
+        workload=workload,
+        options=options,
+        renews=if_stale is IfStale.SEARCH,
+        output=output,
+        output_files=tuple(output_file or ()),
+        json=json,
+        verbose=verbose,
+        quiet=quiet,
+        resume_command=invocation.resume_command,
+    ).run()
+
+
+def _words(
+    invocation: Invocation, file: Path, model: str | None, args: list[str]
+) -> tuple[Path, str | tuple[str, ...] | None, tuple[str, ...] | None]:
+    """(FILE, MODEL or the words of a command, arguments of MODEL's file); what stands behind ``--`` is no FILE."""
+    behind = invocation.behind_dashes
+    words = (*([] if model is None else [model]), *args)
+    if behind and len(words) <= len(behind):  # no MODEL; if FILE was left out, it took the first of them
+        path = file if words == behind else Path(_DEFAULT_FILE)
+        return (path, None, behind) if behind[0].startswith("-") else (path, behind, None)
+    if model is None:
+        return file, None, None
+    ref, script_args, _ = invocation.split(model, args)
+    return file, ref, script_args if behind else None
+
+
+@dataclass(kw_only=True)
+class _Check:
+    """One call of the command."""
+
+    path: Path
+    workload: str | tuple[str, ...] | None
+    options: api.CheckOptions
+    renews: bool
+    output: Path | None
+    output_files: tuple[str, ...]
+    json: bool
+    verbose: bool
+    quiet: bool
+    resume_command: str
+    title: str = "autotune check"
+    found: "Checked | None" = field(default=None, init=False)
+
+    def run(self) -> None:
+        """Check, and renew if that is wanted; print, write and publish.
+
+        Raises:
+            AutotuneError: whatever ``api`` raises, ``CheckFailed`` where the file does not hold and is not renewed, and
+                ``Interrupted``. By then pipelines were told, and the document without an answer printed under ``--json``.
+        """
+        from autotune.cli.asking import interrupted, verbosity
+        from autotune.cli.console import Screen
+        from autotune.cli.progress import Progress
+
+        progress = Progress(Screen(stderr=True), verbosity(quiet=self.quiet, verbose=self.verbose))
+        try:
+            self._prepare()
+            with progress:
+                self._look(progress)
+        except AutotuneError as error:
+            self._give_up(error, progress)
+            raise
+        except (Stopped, KeyboardInterrupt) as stop:
+            interruption = interrupted(self.resume_command, stop)
+            self._give_up(interruption, progress)
+            raise interruption from stop
+
+    def _prepare(self) -> None:
+        from autotune.cli.pipeline import Pipeline
+        from autotune.cli.write import check_writable
+
+        if self.output is not None and not self.renews:
+            raise UsageError(
+                f"--output {self.output} is for a file that is made anew",
+                hint="give --if-stale search as well, or leave it out",
+            )
+        if self.renews:
+            check_writable(self.output or self.path)
+        Pipeline.of(self.title, self.output_files).make_room()
+
+    def _look(self, progress: "Progress") -> None:
+        options: api.CheckOptions = {**self.options, "observer": progress}
+        self.found = api.examine(self.path, self.workload, **options)
+        failure = self.found.failure
+        if failure is None:
+            self._pass(self.found)
+        elif self.renews:
+            progress.note(f"{failure.message}: searching again")
+            self._renew(self.found, progress)
+        else:
+            raise failure
+
+    def _pass(self, found: "Checked") -> None:
+        from autotune.cli.console import Screen
+        from autotune.cli.pipeline import Pipeline
+        from autotune.report.check import passed_words
+        from autotune.report.document import to_text
+
+        stdout = Screen(stderr=False)
+        if self.json:
+            stdout.say(to_text(found.document).rstrip("\n"))
+        else:
+            stdout.say(passed_words(found.path, found.document, found.probes[-1] if found.probes else None))
+            for note in () if self.quiet else found.notes:
+                stdout.say(f"- {note}")
+        Pipeline.of(self.title, self.output_files).publish(found.document)
+
+    def _renew(self, found: "Checked", progress: "Progress") -> None:
+        """Search as the file's search did, and replace the file; it stays as it is until then, and if that fails."""
+        from autotune.cli.console import Screen
+        from autotune.cli.pipeline import Pipeline
+        from autotune.cli.search import show
+        from autotune.cli.write import write_whole
+        from autotune.report.document import document, to_text
+
+        storage = self.options.get("storage")
+        result = api.search(found.plan, storage=None if storage is None else str(storage), observer=progress)
+        content, output = document(result), self.output or self.path
+        try:
+            write_whole(output, to_text(content))
+        finally:  # the answer took long to find: it is shown also if the file cannot be written
+            if self.json:
+                Screen(stderr=False).say(to_text(content).rstrip("\n"))
+            else:
+                show(result, output, verbose=self.verbose)
+        Pipeline.of(self.title, self.output_files).publish(content)
+
+    def _give_up(self, error: AutotuneError, progress: "Progress") -> None:
+        from autotune.cli.asking import tell_pipeline
+        from autotune.cli.console import Screen
+        from autotune.report.document import failure_document, settings_of, to_text
+
+        found = self.found
+        content = failure_document(
+            error,
+            created=datetime.now(UTC),
+            ref=found.document.workload.ref if found else self._named,
+            settings=settings_of(found.document) if found else None,
+            workload=found.workload if found else progress.workload,
+            machine=found.machine if found else progress.machine,
+            warnings=found.notes if found else (),
+            check=found.found if found else None,
+        )
+        if self.json:
+            Screen(stderr=False).say(to_text(content).rstrip("\n"))
+        tell_pipeline(self.title, self.output_files, content, error)
+
+    @property
+    def _named(self) -> str:
+        """What was to be checked, as far as the command line says."""
+        if self.workload is None:
+            return ""
+        return self.workload if isinstance(self.workload, str) else " ".join(self.workload)
