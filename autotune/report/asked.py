@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from autotune.knobs import knob_of
+from autotune.knobs.choosing import wanted
 from autotune.model import Choice, Plan, SearchResult, Settings, Source
 from autotune.report.fields import Asked, Document
 from autotune.report.fields import Settings as SettingsFields
@@ -60,12 +61,9 @@ def plan_again(content: Document, source: Source, recorded: Plan | None = None) 
         if recorded is not None:
             return replace(recorded, source=source)
         return Plan(source=source, settings=settings_of(content))
-    space = []
-    for name, values in asked.space.items():
-        knob = knob_of(name)
-        for value in values:
-            knob.parse(value)
-        space.append(Choice(knob=name, values=values))
+    space = tuple(Choice(knob=name, values=values) for name, values in asked.space.items())
+    for choice in space:
+        wanted(knob_of(choice.knob), choice, Settings())
     for allocator in asked.other_allocators:
         Settings(allocator=allocator)
     if asked.effective_batch is not None:
@@ -73,7 +71,7 @@ def plan_again(content: Document, source: Source, recorded: Plan | None = None) 
     return Plan(
         source=source,
         settings=Settings(**dict(asked.settings), accumulate=asked.accumulate),
-        space=tuple(space),
+        space=space,
         **{name: getattr(asked, name) for name in _PLAIN},
     )
 

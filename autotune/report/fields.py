@@ -7,7 +7,7 @@ and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``.
 What an older file leaves out is what autotune did when it was written.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -117,7 +117,7 @@ class Asked(_Part):
     """Whether the smallest batch was looked for that is as fast as the largest."""
     other_allocators: tuple[str, ...]
     """Allocator configurations that were tried as well."""
-    space: dict[str, tuple[str, ...]]
+    space: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]]
     """Settings that might be changed, and to what."""
     objective: Objective
     effective_batch: int | None = Field(ge=1)
