@@ -124,7 +124,7 @@ def _append(variable: str, text: str) -> None:
 
 def _assignment(name: str, value: str) -> str:
     """A value for GITHUB_OUTPUT. One of several lines is set between lines that it cannot hold, or it could set others."""
-    if len(value.splitlines()) <= 1:
+    if value.isprintable():
         return f"{name}={value}\n"
     end = f"end-{secrets.token_hex(16)}"
     return f"{name}<<{end}\n{value}\n{end}\n"

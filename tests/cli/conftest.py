@@ -11,6 +11,8 @@ from autotune import api
 from autotune.cli.app import run
 from autotune.model import Form, Machine, Plan, ProbeResult, Question, Reason, SearchRecord, SearchResult, WorkloadInfo
 from autotune.ports import SearchObserver
+from autotune.recommended.checked import Checked
+from tests.cli.checked import CHECKED
 from tests.cli.results import BUDGET, MACHINE, PLAN, PROBES, RECORD, RESULT, WORKLOAD
 
 
@@ -22,6 +24,8 @@ class FakeApi:
     error: BaseException | None = None
     """Raised by ``search`` after the first probe was shown."""
     plan_error: BaseException | None = None
+    check_error: BaseException | None = None
+    checked: Checked = CHECKED
     records: tuple[SearchRecord, ...] = (RECORD,)
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -46,6 +50,15 @@ class FakeApi:
         if self.error is not None:
             raise self.error
         return replace(self.result, plan=plan)
+
+    def examine(self, path: Path, workload: object = None, **options: Any) -> Checked:
+        """As ``api.examine``."""
+        self.calls["examine"] = {"path": path, "workload": workload, **options}
+        observer: SearchObserver = options["observer"]
+        if self.check_error is not None:
+            raise self.check_error
+        observer.found(WORKLOAD, MACHINE, BUDGET)
+        return replace(self.checked, path=path)
 
     def inspect(self, plan: Plan) -> tuple[WorkloadInfo, Machine]:
         """As ``api.inspect``."""
@@ -83,7 +96,7 @@ Invoke = Callable[..., Ended]
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     """The fake that the command line talks to."""
     it = FakeApi()
-    for name in ("plan", "search", "inspect", "searches", "show"):
+    for name in ("plan", "search", "examine", "inspect", "searches", "show"):
         monkeypatch.setattr(api, name, getattr(it, name))
     return it
 
@@ -94,6 +107,8 @@ def invoke(
 ) -> Invoke:
     """Run one command line in an empty folder, as from a pipe."""
     monkeypatch.chdir(tmp_path)
+    for variable in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"):  # CI itself may be one
+        monkeypatch.delenv(variable, raising=False)
     for variable in ("AUTOTUNE_STORAGE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(variable, raising=False)
 
