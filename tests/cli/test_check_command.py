@@ -19,6 +19,7 @@ from autotune.errors import (
     UsageError,
     WorkloadError,
 )
+from autotune.recommended.checked import Checked
 from autotune.report.document import read, schema
 from tests.cli.checked import CHECKED, OUTDATED, UNSAFE
 from tests.cli.conftest import FakeApi, Invoke
@@ -47,9 +48,9 @@ def test_without_a_probe_the_verdict_says_so(invoke: Invoke, fake: FakeApi) -> N
 
 @pytest.mark.parametrize("checked", [UNSAFE, OUTDATED])
 def test_a_file_that_does_not_hold_is_exit_code_6_with_the_reasons(
-    invoke: Invoke, fake: FakeApi, checked: object
+    invoke: Invoke, fake: FakeApi, checked: Checked
 ) -> None:
-    fake.checked = checked  # type: ignore[assignment]
+    fake.checked = checked
     ended = invoke("check", "-q")
     assert (ended.code, ended.out) == (6, "")
     assert ended.err.startswith("error: autotune.json does not hold here: ")
@@ -173,8 +174,8 @@ def test_a_file_that_holds_is_not_searched_again(invoke: Invoke, fake: FakeApi) 
 
 
 @pytest.mark.parametrize("checked", [UNSAFE, OUTDATED])
-def test_one_that_does_not_is_made_anew_by_the_same_search(invoke: Invoke, fake: FakeApi, checked: object) -> None:
-    fake.checked = replace(checked, plan=replace(PLAN, seed=7))  # type: ignore[type-var]
+def test_one_that_does_not_is_made_anew_by_the_same_search(invoke: Invoke, fake: FakeApi, checked: Checked) -> None:
+    fake.checked = replace(checked, plan=replace(PLAN, seed=7))
     Path("autotune.json").write_text("as it was")
     ended = invoke("check", "--if-stale", "search")
     assert ended.code == 0
