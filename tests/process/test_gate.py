@@ -15,13 +15,14 @@ import pytest
 
 from autotune import CheckFailed, api, check
 from autotune.cli import app
+from autotune.cli.progress import Progress
 from autotune.errors import EnvironmentTrouble, UsageError, WorkloadError
 from autotune.model import Form, Outcome, Reason, SearchState
 from autotune.probe import launcher as launching
 from autotune.recommended.checked import Checked
 from autotune.report.document import document, to_text
 from tests.process.conftest import ASSETS, Kept, Search, planned
-from tests.process.support import ROOT, Tool, clean_environment, run
+from tests.process.support import ROOT, clean_environment, run
 
 LIMIT = 13
 PLANTED = str(ASSETS / "planted.py")
@@ -196,6 +197,25 @@ def test_what_does_not_hold_is_made_anew_by_the_same_search(
     assert check_forked(searched, kind, limit).ok
 
 
+def test_a_check_that_is_stopped_leaves_the_file_and_a_search_that_says_so(
+    searched: Path, storage: str, kept: Kept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "Launcher", lambda *_, **__: kept)
+    monkeypatch.setattr(
+        Progress, "asked", lambda *_: signal.raise_signal(signal.SIGINT)
+    )  # as Ctrl-C does, in the probe
+    kept.arguments.write_text(json.dumps(["forward:type", str(LIMIT)]))
+    before = searched.read_text()
+    argv = ["check", str(searched), PLANTED, "--storage", storage, "--json", "--if-stale", "search"]
+    assert app.run(argv) == 130
+    out, err = capsys.readouterr()
+    assert f"hint: to continue: autotune {shlex.join(argv)}" in err
+    assert json.loads(out)["error"]["kind"] == "interrupted"
+    assert searched.read_text() == before
+    stopped, original = api.searches(storage)
+    assert (stopped.state, stopped.based_on) == (SearchState.INTERRUPTED, original.id)
+
+
 # what never gets as far as a process
 
 
@@ -249,25 +269,6 @@ def test_arguments_that_make_no_sense(
 def autotune(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = clean_environment(AUTOTUNE_STORAGE=str(folder / "ledger.sqlite3"), **variables)
     return run([sys.executable, "-m", "autotune", *words], folder, environment)
-
-
-def test_a_check_that_is_stopped_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
-    tool = Tool(tmp_path)
-    assert tool.run("--max-batch", "1", "--output", "autotune.json").returncode == 0
-    before = (tmp_path / "autotune.json").read_text()
-    tool.hold(1, 1)
-    options = ("--storage", tool.storage, "--json", "--if-stale", "search")
-    tool.argv = lambda *_: [sys.executable, "-m", "autotune", "check", *options]  # type: ignore[method-assign]
-    with tool.running() as running:
-        tool.wait_until_held(running)
-        os.killpg(running.pid, signal.SIGINT)
-        assert running.wait(30) == 130
-        tool.no_process_left(0.0)
-    assert "hint: to continue: python -m autotune check --storage" in tool.stderr
-    assert json.loads((tmp_path / "stdout").read_text())["error"]["kind"] == "interrupted"
-    assert (tmp_path / "autotune.json").read_text() == before
-    stopped, searched = tool.searches()
-    assert (stopped.state, stopped.based_on) == (SearchState.INTERRUPTED, searched.id)
 
 
 def test_a_training_command_is_checked_by_the_file_alone_only_where_it_was_searched(tmp_path: Path) -> None:
