@@ -174,6 +174,7 @@ SEARCH = SearchRecord(
         sized=False,
         traits=TRAITS,
         notes=("data sampled", "größer — 大"),
+        parts=(("code of train.py", "0123456789abcdef"), ("size of the data set", "fedcba9876543210")),
     ),
     machine=Machine(
         device="cuda",

@@ -36,7 +36,7 @@ NEWER = {
     },
     "autotune_searches": {
         "plan": ["space", "objective", "effective_batch", "world", "trials", "eval_batch", "device_wait_s"],
-        "workload": ["traits", "loader", "sized"],
+        "workload": ["traits", "loader", "sized", "parts"],
         "machine": ["unified"],
         "answer": ["complete", "loading", "evaluation"],
     },
@@ -77,7 +77,7 @@ SEARCH_THEN = replace(
         device_wait_s=Plan(source=SEARCH.plan.source).device_wait_s,
     ),
     machine=replace(SEARCH.machine, unified=False),
-    workload=replace(SEARCH.workload, traits=Traits(), loader=None, sized=True),
+    workload=replace(SEARCH.workload, traits=Traits(), loader=None, sized=True, parts=()),
     answer=replace(ANSWER, settings=TRIED_THEN, complete=True, loading=None, evaluation=None),
 )
 

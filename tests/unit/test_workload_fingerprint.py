@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.model import Source
-from autotune.workload.fingerprint import fingerprint
+from autotune.workload.fingerprint import fingerprint, fingerprint_parts
 from autotune.workload.live import pack
 from autotune.workload.load import load
 from tests.unit.workload_files import process_restored, run_python
@@ -117,3 +117,35 @@ def test_live_objects_count_by_their_structure(tmp_path: Path) -> None:
 
     assert now(4) == now(4)
     assert now(4) != now(5)
+
+
+def parts_now(project: Path, script_args: tuple[str, ...] = (), batch: str = "float32[1, 4]") -> dict[str, str]:
+    source = Source(ref="model.py", script_args=script_args, directory=str(project))
+    with process_restored():
+        found = fingerprint_parts(source, load(source), PARAMETERS, batch)
+    assert len(dict(found)) == len(found), "no part hides another"
+    return dict(found)
+
+
+def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {name for name in before | after if before.get(name) != after.get(name)}
+
+
+def test_parts_name_what_changed(project: Path) -> None:
+    before = parts_now(project)
+    assert {"code of model.py", "code of local_layers.py", "arguments", "parameters", "shape of a batch"} <= set(before)
+    assert differing(before, parts_now(project)) == set()
+    assert differing(before, parts_now(project, script_args=("--wide",))) == {"arguments"}
+    assert differing(before, parts_now(project, batch="float32[1, 5]")) == {"shape of a batch"}
+    (project / "local_layers.py").write_text("WIDTH = 5\n")
+    assert differing(before, parts_now(project)) == {"code of local_layers.py"}
+
+
+def test_live_objects_have_one_part_for_their_code(project: Path) -> None:
+    def make_model() -> torch.nn.Module:
+        return torch.nn.Linear(4, 1)
+
+    source = pack(make_model, path=project / "live.pkl", make_batch=lambda size: torch.zeros(size, 4))
+    with process_restored():
+        found = dict(fingerprint_parts(source, load(source), PARAMETERS, "b"))
+    assert [name for name in found if name.startswith("code")] == ["code"]
