@@ -10,7 +10,7 @@ from autotune.model import Budget, Machine, Plan, ProbeResult, WorkloadInfo
 from autotune.planning import make_plan
 from autotune.recommended.checked import Checked
 from autotune.recommended.compare import budget_changes, machine_changes, other_changes, workload_changes
-from autotune.recommended.judging import claimed_answer, proves_nothing_of_the_file
+from autotune.recommended.judging import claimed_answer, trouble, workload_failed
 from autotune.report.check import stale_error, unsafe_error
 from autotune.report.document import settings_of
 from autotune.report.fields import Change, Check, Document
@@ -101,10 +101,12 @@ class Gate:
         search_id, safe, probes = session(budget).check(claimed, based_on)
         if safe:
             return self._made(changes, budget, search_id, probes)
-        trouble = no_answer(probes, self.workload, self.plan.settings.precision)
-        if proves_nothing_of_the_file(probes):
-            raise trouble
-        split = trouble.detail if isinstance(trouble, NothingFits) else ""
+        if (stood_in_the_way := trouble(probes[-1])) is not None:
+            raise stood_in_the_way
+        why = no_answer(probes, self.workload, self.plan.settings.precision)
+        if workload_failed(probes[-1]):
+            raise why
+        split = why.detail if isinstance(why, NothingFits) else ""
         failure = unsafe_error(self.path, probes[-1], split, self.given)
         return self._made(changes, budget, search_id, probes, failure)
 

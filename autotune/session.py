@@ -184,11 +184,13 @@ class Session:
 
         self._key = digest({"check": self._key, "batch": claimed.max_batch})
         record = self._begin(based_on=based_on)
-        strategy = ConfirmKnown(claimed, claimed.settings or self._plan.settings)
+        strategy = ConfirmKnown(claimed, claimed.settings or self._plan.settings, told_by="a recommendation")
         reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
         answer, probes = self._loop(record, strategy, (), reserve_bytes)
         if answer is None:
-            self._finish(record, SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a file is not safe here")
+            self._finish(
+                record, SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a recommendation is not safe here"
+            )
         return record.id, answer is not None, probes
 
     def _search(self, unfinished: SearchRecord | None) -> SearchResult:

@@ -1,5 +1,6 @@
 """The two streams: results on stdout, everything else on stderr. Nothing else in autotune writes to either."""
 
+import os
 import re
 
 from rich.console import Console
@@ -9,6 +10,9 @@ from autotune.cli.signals import StdoutClosed
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Terminal control sequences (CSI, OSC) and control characters other than line break and tab."""
+
+_COMMAND = re.compile(r"^\s*::|##\[", re.MULTILINE)
+"""How GitHub's commands begin, the newer form and the older one."""
 
 
 class Screen(Console):
@@ -23,13 +27,27 @@ class Screen(Console):
 
     def say(self, text: str, style: str = "") -> None:
         """Print lines in one style."""
-        self.print(Text(printable(text), style=style))
+        self.print(Text(_told_nobody_else(printable(text)), style=style))
+
+    def command(self, text: str) -> None:
+        """Print a line that is meant for the machine that runs a pipeline."""
+        self.print(Text(printable(text)))
 
     def on_broken_pipe(self) -> None:
         """Stop writing. A lost stdout ends the command, a lost stderr (progress) must not end a long search."""
         self.quiet = True
         if not self.stderr:
             raise StdoutClosed
+
+
+def on_github() -> bool:
+    """Whether GitHub Actions reads what is printed, and takes some lines for commands."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _told_nobody_else(text: str) -> str:
+    """Text of which GitHub takes no line for a command: it comes from files, and from code that failed."""
+    return _COMMAND.sub(lambda found: f"{found[0][:-1]} {found[0][-1]}", text) if on_github() else text
 
 
 def printable(text: str) -> str:

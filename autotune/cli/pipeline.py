@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # pydantic comes with an answer, and not for --help
 
 OUTPUT_VARIABLE = "GITHUB_OUTPUT"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-ACTIONS_VARIABLE = "GITHUB_ACTIONS"
 _MOST_WARNINGS = 10
 """GitHub shows no more of a kind in a step."""
 
@@ -101,11 +100,10 @@ class Pipeline:
                 self._annotate("warning", warning)
 
     def _annotate(self, kind: str, message: str) -> None:
-        if os.environ.get(ACTIONS_VARIABLE) != "true":
-            return
-        from autotune.cli.console import Screen
+        from autotune.cli.console import Screen, on_github
 
-        Screen(stderr=True).say(f"::{kind} title={_escaped(self.title, ':,')}::{_escaped(message)}")
+        if on_github():
+            Screen(stderr=True).command(f"::{kind} title={_escaped(self.title, ':,')}::{_escaped(message)}")
 
 
 def _append(variable: str, text: str) -> None:

@@ -1,16 +1,12 @@
 """From a probe of a recommendation's batch to a verdict on the file. Pure."""
 
-from collections.abc import Sequence
-
-from autotune.errors import UsageError
+from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Answer, Cause, Evaluation, Outcome, Plan, ProbeResult
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
 
 AT = ("recommended", "max")
 """Which of the file's batches is probed: what will be trained, or its limit."""
-
-_NOT_THE_FILES_FAULT = frozenset({Cause.ENVIRONMENT, Cause.OTHERS})
 
 
 def batch_of(content: Document, at: str) -> int:
@@ -42,9 +38,24 @@ def claimed_answer(content: Document, batch: int, plan: Plan) -> Answer:
     )
 
 
-def proves_nothing_of_the_file(probes: Sequence[ProbeResult]) -> bool:
-    """Whether the last probe failed for a reason that is neither the file's nor its batch's: the training itself raised,
-    or the machine stood in the way."""
-    last = probes[-1]
-    cause = last.failure.cause if last.failure else None
-    return last.outcome in (Outcome.WORKLOAD_ERROR, Outcome.UNRELIABLE) or cause in _NOT_THE_FILES_FAULT
+def workload_failed(probe: ProbeResult) -> bool:
+    """Whether the training raised by itself, which says nothing of the file."""
+    return probe.outcome is Outcome.WORKLOAD_ERROR and not _is_trouble(probe)
+
+
+def trouble(probe: ProbeResult) -> EnvironmentTrouble | None:
+    """What of the machine stood in the way, so that the probe says nothing of the file; None if nothing did."""
+    if not _is_trouble(probe):
+        return None
+    failure = probe.failure
+    what = failure.message if failure else probe.outcome.value
+    return EnvironmentTrouble(
+        f"batch {probe.batch_size} cannot be judged: {what}",
+        detail=(failure.traceback if failure else "") or probe.stderr_tail,
+        hint=(failure.hint if failure else "") or "put that right, then check again",
+    )
+
+
+def _is_trouble(probe: ProbeResult) -> bool:
+    cause = probe.failure.cause if probe.failure else None
+    return probe.outcome is Outcome.UNRELIABLE or cause in (Cause.ENVIRONMENT, Cause.OTHERS)

@@ -176,7 +176,7 @@ def _refuse_others(text: str) -> None:
     except ValidationError:
         return
     raise UsageError(
-        f"this says why a search had no answer ({failed.error.kind}), and recommends nothing: {failed.error.message}",
+        f"this says why a search had no answer ({failed.error.kind}), and recommends nothing: {' '.join(failed.error.message.split())}",
         hint=failed.error.hint or "search again: autotune search MODEL --output autotune.json",
     )
 

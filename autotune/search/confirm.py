@@ -15,6 +15,8 @@ class ConfirmKnown:
     answer: Answer
     settings: Settings
     """What it holds for."""
+    told_by: str = "the ledger"
+    """Who claims it."""
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Ask for the probe, then stop: with the earlier answer if it fitted, without one if it did not."""
@@ -27,8 +29,8 @@ class ConfirmKnown:
         if finding.standing is Standing.OPEN:
             return self._question(Reason.RETRY)
         if finding.standing is Standing.CERTIFIED:
-            return Stop(reason=f"Batch {size} from the ledger fits again.", answer=self.answer)
-        return Stop(reason=f"The answer from the ledger no longer holds: {describe(finding)}.", answer=None)
+            return Stop(reason=f"Batch {size} from {self.told_by} fits again.", answer=self.answer)
+        return Stop(reason=f"The answer from {self.told_by} no longer holds: {describe(finding)}.", answer=None)
 
     def _question(self, reason: Reason) -> Question:
         """The long probe, with the evaluation that goes with the answer."""

@@ -195,3 +195,16 @@ def test_a_file_that_cannot_be_written_is_found_out_before_the_search(
 def test_nothing_half_written_is_left(invoke: Invoke) -> None:
     invoke("search", "model.py", "--output-file", "safe=out/safe")
     assert os.listdir("out") == ["safe"]
+
+
+def test_no_text_of_others_is_taken_for_a_command_of_github(
+    invoke: Invoke, fake: FakeApi, github: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.error = WorkloadError("x\n::stop-commands::y", detail="  ::add-mask::z\nsee ##[error]w :: here")
+    ended = invoke("search", "model.py")
+    assert "x\n: :stop-commands::y\n  : :add-mask::z\nsee ## [error]w :: here\n" in ended.err
+    assert [line for line in ended.err.splitlines() if line.startswith("::")] == [
+        "::error title=autotune search::x%0A::stop-commands::y"
+    ]
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert "x\n::stop-commands::y\n  ::add-mask::z\n" in invoke("search", "model.py").err

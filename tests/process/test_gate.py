@@ -197,6 +197,47 @@ def test_what_does_not_hold_is_made_anew_by_the_same_search(
     assert check_forked(searched, kind, limit).ok
 
 
+EXITS: dict[str, tuple[int, tuple[str, ...], dict[str, Any], tuple[str, ...], str]] = {
+    "holds": (0, ("forward:type", "13"), {}, (), "holds here"),
+    "incomplete": (0, ("forward:type", "13"), {"complete": False}, (), "search: out of time in the file"),
+    "another limit": (
+        0,
+        ("forward:type", "13"),
+        {},
+        ("--memory-limit", "900MiB"),
+        "budget: 1 GiB in the file, 900 MiB",
+    ),
+    "not compared": (0, ("always", "0"), {}, ("--no-probe",), "was not probed"),
+    "newer": (2, ("forward:type", "13"), {"schema_version": 2}, (), "has schema_version 2"),
+    "corrupt": (2, ("forward:type", "13"), {"batch": {"micro_batch": 99}}, (), "batch"),
+    "raises": (4, ("always", "0", "boom"), {}, (), "RuntimeError: boom"),
+    "no device": (5, ("forward:type", "13"), {}, ("--device", "cuda:77"), "cuda:77"),
+    "smaller limit": (6, ("forward:type", "12"), {}, (), "batch 13 is not safe: out of memory in forward"),
+    "smaller budget": (6, ("forward:type", "13"), {}, ("--memory-limit", "64MiB"), "is not safe: "),
+    "changed model": (6, ("heavy", "9"), {}, (), "parameters changed"),
+}
+"""Name -> (exit code, arguments of planted.py, changes of the file, options, what is said)."""
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_every_exit_of_the_command(
+    searched: Path,
+    storage: str,
+    kept: Kept,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    code, arguments, changes, options, said = EXITS[name]
+    monkeypatch.setattr(launching, "Launcher", lambda *_, **__: kept)
+    changed(searched, **changes)
+    kept.arguments.write_text(json.dumps(arguments))
+    assert app.run(["check", str(searched), PLANTED, "--storage", storage, *options]) == code
+    out, err = capsys.readouterr()
+    assert said in (out if code == 0 else err)
+    assert (out == "") == (code != 0)
+
+
 def test_a_check_that_is_stopped_leaves_the_file_and_a_search_that_says_so(
     searched: Path, storage: str, kept: Kept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
