@@ -35,10 +35,10 @@ class IfStale(StrEnum):
     SEARCH = "search"
 
 
-_File = Annotated[Path, typer.Argument(metavar="[FILE]", help="What autotune search wrote.")]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="What autotune search wrote.")]
 _Model = Annotated[
     str | None,
-    typer.Argument(metavar="[MODEL]", help="What is trained. Default: what FILE names.", show_default=False),
+    typer.Argument(metavar="MODEL", help="What is trained. Default: what FILE names.", show_default=False),
 ]
 _Args = Annotated[
     list[str] | None,

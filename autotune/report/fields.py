@@ -15,6 +15,9 @@ from autotune.errors import UsageError
 from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, Objective, OptimizerKind, Precision
 from autotune.model import Settings as ModelSettings
 
+_MOST_SAMPLES = 1 << 53
+"""More than any training has, and what every reader of JSON and every database still holds exactly."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
@@ -135,15 +138,15 @@ class Asked(_Part):
 class Batch(_Part):
     """The answer."""
 
-    micro_batch: int = Field(ge=1)
+    micro_batch: int = Field(ge=1, le=_MOST_SAMPLES)
     """Recommended size of one batch on the device; certified."""
-    accumulate: int = Field(ge=1)
+    accumulate: int = Field(ge=1, le=_MOST_SAMPLES)
     """Micro-batches per optimizer step."""
     world: int = Field(default=1, ge=1)
     """Devices that train together, each with micro-batches of its own."""
-    effective: int = Field(ge=1)
+    effective: int = Field(ge=1, le=_MOST_SAMPLES)
     """Samples per optimizer step on all devices together: micro_batch times accumulate times world."""
-    max_batch: int = Field(ge=1)
+    max_batch: int = Field(ge=1, le=_MOST_SAMPLES)
     """Largest certified size."""
     refuted_at: int | None
     """Smallest executed size above it that is not safe; null when a bound ended the search."""

@@ -45,7 +45,7 @@ def test_a_batch_that_is_not_safe_is_a_verdict(outcome: Outcome, cause: Cause) -
 
 def judged(probe: ProbeResult) -> tuple[str | None, bool]:
     found = trouble(probe)
-    return found and found.message, workload_failed(probe)
+    return found.message if found else None, workload_failed(probe)
 
 
 @pytest.mark.parametrize("cause", [Cause.USER_CODE, Cause.USER_BUG, Cause.NO_STEPS])

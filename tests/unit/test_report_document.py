@@ -504,3 +504,12 @@ def test_a_document_without_an_answer_says_why_there_is_none() -> None:
     with pytest.raises(UsageError, match=r"had no answer \(nothing_fits\).*: batch 1 does not fit") as caught:
         read(text)
     assert caught.value.hint == "a smaller model"
+
+
+@pytest.mark.parametrize("field", ["micro_batch", "accumulate", "max_batch", "effective"])
+def test_a_number_that_no_ledger_could_hold_is_refused(field: str) -> None:
+    content = json.loads(to_text(document(RESULT)))
+    content["batch"][field] = 1 << 63
+    with pytest.raises(UsageError, match="field") as caught:
+        read(json.dumps(content))
+    assert f"batch.{field}: Input should be less than or equal to 9007199254740992" in caught.value.detail
