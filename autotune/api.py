@@ -369,6 +369,8 @@ class CheckOptions(TypedDict, total=False):
     """False: only compare."""
     timeout_s: float | None
     """Wall limit of the probe, seconds; default: as in the search."""
+    device_wait_s: float | None
+    """How long probes of other searches on the device are waited for, seconds; default: 600."""
     storage: str | os.PathLike[str] | None
     """Ledger; keeps the probe as a search of its own."""
     observer: SearchObserver | None
@@ -405,14 +407,16 @@ def examine(
             device=options.get("device"),
             memory_limit=options.get("memory_limit"),
             timeout_s=options.get("timeout_s"),
+            device_wait_s=options.get("device_wait_s"),
         )
         plan = plan_to_check(content, again)
-        launcher = stack.enter_context(_launcher(plan, observer.note))
+        launcher = stack.enter_context(_launcher(plan, observer.note, _turns(plan, observer.note)))
         launcher.preload(plan.device)
         info, machine = launcher.describe(plan.device, plan.multiple_of)
 
         def budget_now() -> Budget:
-            budget = _budget(plan, machine, 0, info.device_used_bytes)
+            with launcher.turn():  # as in a search
+                budget = _budget(plan, machine, 0, info.device_used_bytes)
             observer.found(info, machine, budget)
             return budget
 

@@ -17,7 +17,14 @@ from autotune.report.fields import Change, Check, Document
 from autotune.session import Session, no_answer
 
 
-def overridden(again: Plan, *, device: str | None, memory_limit: str | int | None, timeout_s: float | None) -> Plan:
+def overridden(
+    again: Plan,
+    *,
+    device: str | None,
+    memory_limit: str | int | None,
+    timeout_s: float | None,
+    device_wait_s: float | None,
+) -> Plan:
     """The plan of the search that made the file, with what is asked for otherwise now; None = as it was.
 
     Raises:
@@ -27,12 +34,14 @@ def overridden(again: Plan, *, device: str | None, memory_limit: str | int | Non
         again.source,
         memory_limit=again.memory_limit_bytes if memory_limit is None else memory_limit,
         timeout_s=again.timeout_s if timeout_s is None else timeout_s,
+        device_wait_s=again.device_wait_s if device_wait_s is None else device_wait_s,
     )
     return replace(
         again,
         device=again.device if device is None else device,
         memory_limit_bytes=given.memory_limit_bytes,
         timeout_s=given.timeout_s,
+        device_wait_s=given.device_wait_s,
     )
 
 

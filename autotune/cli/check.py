@@ -10,7 +10,7 @@ import typer
 
 from autotune import api
 from autotune.cli.invocation import Invocation
-from autotune.cli.options import Json, OutputFiles, Quiet, Storage, Templates, Verbose
+from autotune.cli.options import DeviceWait, Json, OutputFiles, Quiet, Storage, Templates, Verbose
 from autotune.cli.signals import Stopped
 from autotune.errors import AutotuneError, UsageError
 
@@ -80,6 +80,7 @@ def check(
     no_probe: _NoProbe = False,
     if_stale: _IfStale = IfStale.FAIL,
     timeout: _Timeout = None,
+    device_wait: DeviceWait = 600.0,
     storage: Storage = None,
     output: _Output = None,
     output_file: OutputFiles = None,
@@ -101,6 +102,7 @@ def check(
         "at": at.value,
         "probe": not no_probe,
         "timeout_s": timeout,
+        "device_wait_s": device_wait,
         "storage": storage,
     }
     _Check(

@@ -86,7 +86,7 @@ _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of 
 _TimeBudget = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole search.", show_default=False)
 ]
-_DeviceWait = Annotated[
+DeviceWait = Annotated[
     float,
     typer.Option(metavar="SECONDS", help="How long to wait for probes of other searches on the device; 0: not at all."),
 ]
@@ -209,7 +209,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         max_batch: _MaxBatch = None,
         timeout: _Timeout = 300.0,
         time_budget: _TimeBudget = None,
-        device_wait: _DeviceWait = 600.0,
+        device_wait: DeviceWait = 600.0,
         seed: _Seed = 0,
         eval_batch: _EvalBatch = None,
         objective: _Objective = Objective.THROUGHPUT,

@@ -26,7 +26,7 @@ _PLAIN = (
     "world",
     "trials",
 )
-"""Fields that a plan and the file write alike."""
+"""Fields that a plan and the file write alike. How long a device is waited for is for whoever asks again to say."""
 
 
 def asked_fields(result: SearchResult) -> Asked:

@@ -118,7 +118,7 @@ def test_a_bug_is_a_bug(invoke: Invoke, fake: FakeApi) -> None:
 
 
 def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
-    options = "--device cuda:1 --memory-limit 24GiB --at max --timeout 60 --storage sqlite:///x.db"
+    options = "--device cuda:1 --memory-limit 24GiB --at max --timeout 60 --device-wait 9.5 --storage sqlite:///x.db"
     assert invoke("check", "best.json", "model.py:Task", *options.split(), "--", "--depth", "3").code == 0
     fake.calls["examine"].pop("observer")
     assert fake.calls["examine"] == {
@@ -131,6 +131,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "at": "max",
         "probe": True,
         "timeout_s": 60.0,
+        "device_wait_s": 9.5,
         "storage": "sqlite:///x.db",
     }
 

@@ -1,7 +1,7 @@
 """What a search was asked for goes into its document and comes back as the same plan."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -10,7 +10,7 @@ from autotune.knobs import choices
 from autotune.model import Objective, Plan, Precision, Settings, Source
 from autotune.report.asked import plan_again
 from autotune.report.document import document, read, to_text
-from autotune.report.fields import Document
+from autotune.report.fields import Asked, Document
 from tests.cli.results import PLAN, RESULT, WORKLOAD, with_settings
 
 SOURCE = Source(ref="model.py", script_args=("--depth", "3"))
@@ -45,6 +45,17 @@ def written(plan: Plan, own: Settings | None = None) -> Document:
 def test_every_field_of_a_plan_comes_back() -> None:
     assert plan_again(written(FULL), SOURCE) == FULL
     assert plan_again(written(Plan(source=SOURCE)), SOURCE) == Plan(source=SOURCE)
+
+
+def test_a_field_of_a_plan_is_written_or_left_out_on_purpose() -> None:
+    unlike = {field.name for field in fields(Plan)} - Asked.model_fields.keys()
+    assert unlike == {"source", "device_wait_s"}
+    assert Asked.model_fields.keys() - {field.name for field in fields(Plan)} == {
+        "accumulate",
+        "script_args",
+        "command",
+        "templates",
+    }
 
 
 def test_what_the_workload_brings_along_is_not_what_was_asked_for() -> None:
