@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.model import (
@@ -44,7 +44,7 @@ STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
 if TYPE_CHECKING:
     from autotune.probe.turns import Turns
     from autotune.recommended.checked import Checked
-    from autotune.report.fields import Document
+    from autotune.recommended.given import CheckOptions
     from autotune.storage.store import Store
 
 _log = logging.getLogger("autotune")
@@ -337,7 +337,7 @@ def check(
         path: what ``autotune search`` wrote.
         workload: in place of the one that the file names, which has to lie in the file's project: a reference, or the words
             of a training command.
-        options: see ``CheckOptions``.
+        options: see ``autotune.recommended.given.CheckOptions``: ``device``, ``memory_limit``, ``at``, ``probe``, ``storage`` …
 
     Raises:
         CheckFailed: it does not hold, or its batch is not safe; says why.
@@ -352,35 +352,10 @@ def check(
     return found
 
 
-class CheckOptions(TypedDict, total=False):
-    """What may be asked of a check beside its file."""
-
-    script_args: Sequence[str] | None
-    """Of the workload's file; default: as the search had them."""
-    templates: Sequence[str]
-    """How a command given here is told settings, as ``NAME=TEMPLATE``."""
-    device: str | None
-    """Default: that of the search, or the kind of device that the file was made for."""
-    memory_limit: str | int | None
-    """Default: the limit that the search had, if any."""
-    at: str
-    """``recommended``: the batch that will be trained; ``max``: the largest that was certified."""
-    probe: bool
-    """False: only compare."""
-    timeout_s: float | None
-    """Wall limit of the probe, seconds; default: as in the search."""
-    device_wait_s: float | None
-    """How long probes of other searches on the device are waited for, seconds; default: 600."""
-    storage: str | os.PathLike[str] | None
-    """Ledger; keeps the probe as a search of its own."""
-    observer: SearchObserver | None
-    """Is told of the probe; default: the ``autotune`` logger."""
-
-
 def examine(
     path: str | os.PathLike[str],
     workload: str | os.PathLike[str] | Sequence[str] | None = None,
-    **options: Unpack[CheckOptions],
+    **options: "Unpack[CheckOptions]",
 ) -> "Checked":
     """As ``check``, for whoever goes on where the file does not hold: that is a value here, with the plan to ask again.
 
@@ -390,10 +365,12 @@ def examine(
     _refuse_inside()
     from autotune.gate import Gate, overridden, plan_to_check
     from autotune.recommended.file import read_recommendation
+    from autotune.recommended.given import refuse_unknown, source_to_check
     from autotune.recommended.judging import batch_of
     from autotune.report.asked import plan_again
     from autotune.storage.store import Store
 
+    refuse_unknown(options)
     started, file = time.monotonic(), Path(path)
     content = read_recommendation(file)
     batch = batch_of(content, options.get("at", "recommended"))
@@ -401,7 +378,9 @@ def examine(
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
         recorded = _recorded(store, content.search_id)
-        source, given = _source_to_check(content, file, workload, recorded, options)
+        command = () if workload is None else _command(workload)
+        ref = None if workload is None or command else os.fspath(workload)  # type: ignore[arg-type]  # no words: a path
+        source, given = source_to_check(content, file, ref, command, recorded, options)
         again = overridden(
             plan_again(content, source, recorded.plan if recorded else None),
             device=options.get("device"),
@@ -426,7 +405,7 @@ def examine(
         gate = Gate(
             path=file,
             content=content,
-            given=(*_overrides(options), *given),
+            given=given,
             plan=plan,
             again=again,
             batch=batch,
@@ -444,44 +423,6 @@ def _recorded(store: "Store", search_id: str) -> SearchRecord | None:
     except UsageError:
         return None
     return record if record.id == search_id else None
-
-
-def _overrides(options: CheckOptions) -> tuple[str, ...]:
-    """What a command line would have to say of device and limit."""
-    device, limit = options.get("device"), options.get("memory_limit")
-    told = (("--device", device), ("--memory-limit", limit))
-    return tuple(word for name, value in told if value is not None for word in (name, str(value)))
-
-
-def _source_to_check(
-    content: "Document",
-    file: Path,
-    workload: str | os.PathLike[str] | Sequence[str] | None,
-    recorded: SearchRecord | None,
-    options: CheckOptions,
-) -> tuple[Source, tuple[str, ...]]:
-    """The workload of a check: the one given, or else the one that the file names; and the words that gave it."""
-    script_args, templates = options.get("script_args"), options.get("templates", ())
-    if workload is None:
-        from autotune.recommended.reference import source_again
-
-        if templates:
-            raise UsageError(
-                f"--set {templates[0]!r} is for training commands, and none was given",
-                hint="give the command behind --, or leave --set out: the file's own command has its templates",
-            )
-        source = source_again(content, file, Path.cwd(), recorded)
-        if script_args is None:
-            return source, ()
-        return replace(source, script_args=tuple(script_args)), ("--", *script_args)
-    command = _command(workload)
-    if command:
-        sets = [word for template in templates for word in ("--set", template)]
-        return parse_command(command, templates, Path.cwd()), (*sets, "--", *command)
-    assert isinstance(workload, str | os.PathLike)
-    args = script_args if script_args is not None else content.asked.script_args if content.asked else ()
-    source = plan(os.fspath(workload), script_args=args, templates=templates).source
-    return source, (source.ref, *(("--", *script_args) if script_args else ()))
 
 
 def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:

@@ -17,6 +17,7 @@ from autotune.errors import AutotuneError, UsageError
 if TYPE_CHECKING:  # what takes long to import comes when a file is read, and not for --help
     from autotune.cli.progress import Progress
     from autotune.recommended.checked import Checked
+    from autotune.recommended.given import CheckOptions
 
 _DEFAULT_FILE = "autotune.json"
 
@@ -94,7 +95,7 @@ def check(
     """
     invocation: Invocation = context.obj
     path, workload, script_args = _words(invocation, file, model, args or [])
-    options: api.CheckOptions = {
+    options: CheckOptions = {
         "script_args": script_args,
         "templates": tuple(templates or ()),
         "device": device,
@@ -140,7 +141,7 @@ class _Check:
 
     path: Path
     workload: str | tuple[str, ...] | None
-    options: api.CheckOptions
+    options: "CheckOptions"
     renews: bool
     output: Path | None
     output_files: tuple[str, ...]
@@ -189,7 +190,7 @@ class _Check:
         Pipeline.of(self.title, self.output_files).make_room()
 
     def _look(self, progress: "Progress") -> None:
-        options: api.CheckOptions = {**self.options, "observer": progress}
+        options: CheckOptions = {**self.options, "observer": progress}
         self.found = api.examine(self.path, self.workload, **options)
         failure = self.found.failure
         if failure is None:

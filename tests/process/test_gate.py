@@ -304,6 +304,11 @@ def test_arguments_that_make_no_sense(
         check(searched, storage=storage, **options)
 
 
+def test_an_option_that_there_is_none_is_not_passed_over(path: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'memory_limits'"):
+        check(path, memory_limits="1GiB")  # type: ignore[call-arg]
+
+
 # whole commands
 
 
