@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
 
 from autotune.errors import AutotuneError, UsageError, WorkloadError
+from autotune.ledger import default_storage
 from autotune.model import (
     Budget,
     Diagnosis,
@@ -39,7 +40,6 @@ from autotune.workload.command import parse_command
 from autotune.workload.source import INSIDE_VARIABLE, parse_source
 
 _WORTH_TELLING_S = 1.0
-STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
 
 if TYPE_CHECKING:
     from autotune.probe.turns import Turns
@@ -482,15 +482,15 @@ def explain(search_id: str | None = None, *, batch_size: int | None = None, stor
 
     with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
         if search_id is None:
-            answered = (record for record in store.searches(sys.maxsize) if record.answer is not None)
-            record = next(answered, None)
-            if record is None:
+            summaries, _ = store.summaries(None)
+            answered = next((one.id for one in summaries if one.max_batch is not None), None)
+            if answered is None:
                 raise UsageError(
                     "the ledger holds no search with an answer",
                     hint="begin with: autotune search model.py; or name one that is listed by: autotune runs ls",
                 )
-        else:
-            record = store.get(search_id)
+            search_id = answered
+        record = store.get(search_id)
         confirmed = store.probes(record.based_on) if record.based_on else ()
         return explain_search(record, (*confirmed, *store.probes(record.id)), batch_size)
 
@@ -548,13 +548,6 @@ def _look_at_ledger(address: str) -> Fact:
         else f"{found.searches} searches"
     )
     return Fact(section="ledger", name="place", value=f"{found.label}: schema {found.schema}, {kept}")
-
-
-def default_storage() -> str:
-    """The ledger's place: ``AUTOTUNE_STORAGE``, else a file in the platform's data directory."""
-    from platformdirs import user_data_path
-
-    return os.environ.get(STORAGE_VARIABLE) or str(user_data_path("autotune") / "ledger.sqlite3")
 
 
 class LogObserver:

@@ -6,6 +6,8 @@ AutotuneError                      exit 1
 ├── WorkloadError                  exit 4    the user's own code fails; carries their traceback
 ├── EnvironmentTrouble             exit 5    device, libraries or operating system stand in the way
 │   ├── StoreError                 exit 5    the ledger cannot be opened, read or written
+│   │   ├── DamagedRow                         a row of it says nothing that can be read; the others do
+│   │   └── TakenOver                          the search is being gone on with by another process
 │   └── StaleConfigError           exit 5    a recommendation was made for something else than what is here
 ├── CheckFailed                    exit 6    a recommendation does not hold here any more; carries the reasons
 ├── TimeRanOut                     exit 124  the time budget ended before any size was certified
@@ -62,6 +64,14 @@ class StoreError(EnvironmentTrouble):
     """Raised by ``storage`` when the ledger cannot be opened, read or written."""
 
     kind = "store"
+
+
+class DamagedRow(StoreError):
+    """Raised by ``storage`` for one row that cannot be read; names its table, id and field."""
+
+
+class TakenOver(StoreError):
+    """Raised by ``storage`` when another process has gone on with a search, after this one was not heard of for long."""
 
 
 class StaleConfigError(EnvironmentTrouble):

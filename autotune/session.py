@@ -1,14 +1,21 @@
 """One search being run: what the ledger already knows, the loop, and how it ends. Owned by ``api``."""
 
-import os
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
+from autotune.errors import (
+    AutotuneError,
+    DamagedRow,
+    EnvironmentTrouble,
+    NothingFits,
+    TimeRanOut,
+    UsageError,
+    WorkloadError,
+)
+from autotune.held import Held
 from autotune.model import (
     Answer,
     Budget,
@@ -38,10 +45,6 @@ CPU_NOISE_BYTES = 2 * MIB
 BUDGET_GROWTH = 0.05
 """An answer stands until the budget has grown by this share: then a larger batch may fit. A budget that has shrunk is
 the confirming probe's business."""
-
-
-_running_here: set[str] = set()
-"""Searches being run by this process: its own id says nothing about an owner of the same name."""
 
 _MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.OVER_BUDGET, Cause.THRASHING, Cause.SPILLED})
 
@@ -101,13 +104,22 @@ class Session:
                 f"eval_batch is {self._plan.eval_batch}, and {self._workload.ref} has no evaluation",
                 hint="define evaluate(model, batch), or leave out --eval-batch",
             )
-        earlier = None if fresh else self._earlier()
-        if earlier is not None and earlier.answer is not None and earlier.answer.complete:
-            confirmed = self._confirm(earlier, earlier.answer)
-            if confirmed is not None:
-                return confirmed
-            earlier = None
-        return self._search(earlier)
+        self._store.close_orphans()
+        if fresh:
+            return self._search(None)
+        try:
+            earlier = self._earlier()
+            # Of a confirmation, those of the search it confirms.
+            measured = self._store.probes(earlier.based_on or earlier.id) if earlier is not None else ()
+        except (DamagedRow, UsageError) as trouble:  # the second: what it is based on is not there any more
+            self._observer.note(f"{trouble.message}; it is not used: searching anew")
+            return self._search(None)
+        if earlier is None:
+            return self._search(None, before=self._latest_of_this())
+        if earlier.answer is not None and earlier.answer.complete:
+            confirmed = self._confirm(earlier, earlier.answer, measured)
+            return confirmed if confirmed is not None else self._search(None)
+        return self._search(earlier, measured)
 
     def _earlier(self) -> SearchRecord | None:
         """The newest search of the same question whose measurements may be used."""
@@ -117,7 +129,7 @@ class Session:
             record = self._store.get(record.based_on)  # an interrupted confirmation; its original still stands
         if record is None:
             return None
-        if record.state is SearchState.RUNNING and _runs_elsewhere(record):
+        if record.state is SearchState.RUNNING:
             self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
             return None
         if record.answer is None or not record.answer.complete:
@@ -133,13 +145,13 @@ class Session:
             return None
         return record
 
-    def _begin(self, based_on: str | None = None) -> SearchRecord:
+    def _begin(self, based_on: str | None = None) -> Held:
         record = SearchRecord(
-            id=uuid.uuid4().hex[:12],
+            id="",
             key=self._key,
             state=SearchState.RUNNING,
             created=datetime.now(UTC),
-            owner=_owner(os.getpid()),
+            owner="",
             version=version(),
             plan=self._plan,
             workload=self._workload,
@@ -147,27 +159,26 @@ class Session:
             budget=self._budget,
             based_on=based_on,
         )
-        self._store.begin(record)
-        return record
+        return Held.begin(self._store, record)
 
-    def _confirm(self, earlier: SearchRecord, answer: Answer) -> SearchResult | None:
+    def _confirm(self, earlier: SearchRecord, answer: Answer, measured: tuple[ProbeResult, ...]) -> SearchResult | None:
         """One long probe at the known answer; None if it no longer holds."""
         from autotune.search.confirm import ConfirmKnown
 
         root = earlier.based_on or earlier.id
         self._observer.note(f"search {root} answered this before; confirming it with one probe (--fresh searches anew)")
-        record = self._begin(based_on=root)
+        held = self._begin(based_on=root)
         strategy = ConfirmKnown(answer, answer.settings or self._plan.settings)
-        known, probes = self._loop(record, strategy, (), non_pytorch_bytes(self._store.probes(root)))
+        known, probes = self._loop(held, strategy, (), non_pytorch_bytes(measured))
         if known is None and probes[-1].outcome is Outcome.UNRELIABLE:  # of the answer it says nothing, which stands
             error = no_answer(probes, self._workload, strategy.settings.precision)
-            self._finish(record, SearchState.INTERRUPTED, None, error.message)
+            held.finish(SearchState.INTERRUPTED, None, error.message)
             raise error
         if known is None:
-            self._finish(record, SearchState.NO_ANSWER, None, f"the answer of search {root} no longer holds")
+            held.finish(SearchState.NO_ANSWER, None, f"the answer of search {root} no longer holds")
             self._observer.note(f"batch {answer.max_batch} is no longer safe: searching anew")
             return None
-        return self._result(record, known, (*self._store.probes(root), *probes), new=len(probes), from_ledger=True)
+        return self._result(held.record, known, (*measured, *probes), new=len(probes), from_ledger=True)
 
     def check(self, claimed: Answer, based_on: str | None) -> tuple[str, bool, tuple[ProbeResult, ...]]:
         """One long probe at an answer that is claimed by a file (more only if that proves nothing), whatever the ledger
@@ -183,33 +194,59 @@ class Session:
         from autotune.search.confirm import ConfirmKnown
 
         self._key = digest({"check": self._key, "batch": claimed.max_batch})
-        record = self._begin(based_on=based_on)
+        held = self._begin(based_on=based_on)
         strategy = ConfirmKnown(claimed, claimed.settings or self._plan.settings, told_by="a recommendation")
         reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
-        answer, probes = self._loop(record, strategy, (), reserve_bytes)
+        answer, probes = self._loop(held, strategy, (), reserve_bytes)
         if answer is None:
-            self._finish(
-                record, SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a recommendation is not safe here"
-            )
-        return record.id, answer is not None, probes
+            held.finish(SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a recommendation is not safe here")
+        return held.record.id, answer is not None, probes
 
-    def _search(self, unfinished: SearchRecord | None) -> SearchResult:
+    def _search(
+        self,
+        unfinished: SearchRecord | None,
+        measured: tuple[ProbeResult, ...] = (),
+        *,
+        before: SearchRecord | None = None,
+    ) -> SearchResult:
+        """Search, going on with an unfinished one and what it measured. ``before``: the latest of the same workload."""
         history: tuple[ProbeResult, ...] = ()
-        mine = _owner(os.getpid())
-        if unfinished is None or not self._store.reopen(unfinished.id, mine, former_owner=unfinished.owner):
-            record = self._begin()
+        held = Held.go_on(self._store, unfinished) if unfinished is not None else None
+        if held is None:
+            held = self._begin()
+            self._say_why_anew(before, held.record)
         else:
-            record = unfinished
-            history = still_valid(self._store.probes(record.id), self._budget.limit_bytes)
-            self._observer.note(f"going on with search {record.id}: {len(history)} finished probes are used again")
-        answer, probes = self._loop(record, self._strategy(history), history)
+            history = still_valid(measured, self._budget.limit_bytes)
+            self._observer.note(f"going on with search {held.record.id}: {len(history)} finished probes are used again")
+        answer, probes = self._loop(held, self._strategy(history), history)
         if answer is None:
             error = no_answer(probes, self._workload, self._plan.settings.precision)
             disturbed = probes[-1].outcome is Outcome.UNRELIABLE  # what was measured before stays good
             state = SearchState.INTERRUPTED if disturbed else SearchState.NO_ANSWER
-            self._finish(record, state, None, error.message)
+            held.finish(state, None, error.message)
             raise error
-        return self._result(record, answer, probes, new=len(probes) - len(history), from_ledger=False)
+        return self._result(held.record, answer, probes, new=len(probes) - len(history), from_ledger=False)
+
+    def _latest_of_this(self) -> SearchRecord | None:
+        """The newest search of the same workload that asked for an answer; a check of a file asks for none."""
+        directory = self._plan.source.directory
+
+        def asked(record: SearchRecord) -> bool:
+            ours = record.plan.source.directory == directory
+            return ours and record.key == search_key(record.plan, record.workload, record.machine)
+
+        return self._store.latest_of(self._workload.ref, asked)
+
+    def _say_why_anew(self, before: SearchRecord | None, record: SearchRecord) -> None:
+        if before is None:
+            return
+        if before.key != record.key:
+            from autotune.report.differences import what_changed
+
+            changes = "; ".join(what_changed(before, record))
+            self._observer.note(f"changed since search {before.id} of the same workload: {changes}: searching anew")
+        elif before.state is SearchState.NO_ANSWER:
+            self._observer.note(f"search {before.id} ended without an answer ({before.message}): searching anew")
 
     def _strategy(self, history: Sequence[ProbeResult]) -> Strategy:
         """What looks for training's answer, and for evaluation's where there is one."""
@@ -295,16 +332,15 @@ class Session:
         return self._budget.limit_bytes if self._machine.device == "cpu" else None
 
     def _loop(
-        self, record: SearchRecord, strategy: Strategy, history: tuple[ProbeResult, ...], reserve_bytes: int = 0
+        self, held: Held, strategy: Strategy, history: tuple[ProbeResult, ...], reserve_bytes: int = 0
     ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
         """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
-        _running_here.add(record.id)
         conclude = strategy.conclude if isinstance(strategy, Concluding) else _nothing_stands
         try:
             stop, probes = tune(
                 strategy,
-                self._prober(history),
-                _StoreRecorder(self._store, record.id),
+                held.leased(self._prober(history)),
+                held,
                 self._observer,
                 self._budget,
                 history,
@@ -313,19 +349,17 @@ class Session:
                 reserve_bytes,
             )
         except BaseException as error:
-            self._finish(record, SearchState.INTERRUPTED, None, f"stopped by {type(error).__name__}")
+            held.interrupt(error)
             raise
-        finally:
-            _running_here.discard(record.id)
         if stop is None:
-            self._finish(record, SearchState.INTERRUPTED, None, "the time budget ended")
+            held.finish(SearchState.INTERRUPTED, None, "the time budget ended")
             raise TimeRanOut(
                 f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probes, before an answer",
-                hint=f"run the same command again to go on with search {record.id}, with a larger --time-budget",
+                hint=f"run the same command again to go on with search {held.record.id}, with a larger --time-budget",
             )
         if stop.answer is not None:
             state = SearchState.ANSWERED if stop.answer.complete else SearchState.INTERRUPTED
-            self._finish(record, state, stop.answer, stop.reason)
+            held.finish(state, stop.answer, stop.reason)
         return stop.answer, probes
 
     def _prober(self, history: Sequence[ProbeResult]) -> Prober:
@@ -333,9 +367,6 @@ class Session:
         from autotune.probe.spill import SpillWatch, may_spill
 
         return SpillWatch(self._launcher, self._machine, history) if may_spill(self._machine) else self._launcher
-
-    def _finish(self, record: SearchRecord, state: SearchState, answer: Answer | None, message: str) -> None:
-        self._store.finish(record.id, state=state, answer=answer, message=message, finished=datetime.now(UTC))
 
     def _out_of_time(self) -> bool:
         budget = self._plan.time_budget_s
@@ -364,17 +395,6 @@ class Session:
 
 def _nothing_stands(history: Sequence[ProbeResult]) -> None:
     """What a search of the batch alone concludes before it is through: a limit that was not found is no answer."""
-
-
-class _StoreRecorder:
-    """Commits each probe to one search."""
-
-    def __init__(self, store: "Store", search_id: str) -> None:
-        self._store = store
-        self._search_id = search_id
-
-    def add(self, result: ProbeResult) -> None:
-        self._store.add_probe(self._search_id, result)
 
 
 def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: Precision) -> AutotuneError:
@@ -447,28 +467,3 @@ def version() -> str:
         return installed("autotune-torch")
     except PackageNotFoundError:  # run from a bare checkout
         return "0+checkout"
-
-
-def _owner(pid: int) -> str:
-    import platform
-
-    import psutil
-
-    return f"{platform.node()}:{pid}:{psutil.Process(pid).create_time():.2f}"
-
-
-def _runs_elsewhere(record: SearchRecord) -> bool:
-    """Whether another process, or another thread of this one, is at this search; on another host it counts as running."""
-    import platform
-
-    import psutil
-
-    host, pid, _ = record.owner.rsplit(":", 2)
-    if host != platform.node():
-        return True
-    if int(pid) == os.getpid():
-        return record.id in _running_here
-    try:
-        return _owner(int(pid)) == record.owner
-    except psutil.Error:
-        return False

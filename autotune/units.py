@@ -43,6 +43,23 @@ def parse_bytes(text: str) -> int:
     return size_bytes
 
 
+_DURATION_FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z])\s*")
+
+
+def parse_duration(text: str) -> float:
+    """Read a time such as ``30d``, ``12h``, ``90m``, ``45s`` or ``2w`` as seconds.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    match = _DURATION.fullmatch(text)
+    factor = _DURATION_FACTORS.get(match.group(2).lower()) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not a time; write for example 30d, 12h or 2w")
+    return float(match.group(1)) * factor
+
+
 def format_bytes(size_bytes: int | None) -> str:
     """Bytes for people: ``512 MiB``, ``39.8 GiB``; ``-`` for None (not measured)."""
     if size_bytes is None:

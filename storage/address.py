@@ -11,6 +11,10 @@ from sqlalchemy.exc import ArgumentError
 from autotune.errors import StoreError
 
 _FORMS = "pass `--storage FILE`, `--storage sqlite:///FILE` or `--storage postgresql+psycopg://USER@HOST/DATABASE`"
+DEFAULT_SCHEMA = "autotune"
+"""Where the tables lie in PostgreSQL unless the address says ``?schema=NAME``: out of the way of others' tables."""
+# What PostgreSQL takes without folding or cutting it; names that begin with pg_ are its own.
+_SCHEMA_NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 # Two letters or more, so that a Windows drive (``C:\``) is still a path.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -23,16 +27,29 @@ class Address:
     """SQLite with an absolute path, or PostgreSQL through psycopg 3."""
     path: Path | None
     """The SQLite file; None for a server."""
+    schema: str = ""
+    """Of the tables in PostgreSQL; empty for SQLite."""
 
     @property
     def label(self) -> str:
-        """The ledger as messages name it: the file, or the URL without password and options."""
-        return str(self.path) if self.path else self.url.set(query={}).render_as_string(hide_password=True)
+        """The ledger as messages name it: the file, or the URL without password and options, but for a schema."""
+        if self.path:
+            return str(self.path)
+        named = {} if self.schema == DEFAULT_SCHEMA else {"schema": self.schema}
+        return self.url.set(query=named).render_as_string(hide_password=True)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts of it that no message may repeat."""
+        options = (value for name, value in self.url.query.items() if "password" in name)
+        found = (str(self.url.password or ""), *(text for one in options for text in _texts(one)))
+        return tuple(text for text in found if text)
 
 
 def parse_address(text: str) -> Address:
     """Read a plain path, ``sqlite:///FILE``, ``postgresql+psycopg://…``, ``postgresql://…`` or ``postgres://…``.
 
+    A server's may say ``?schema=NAME`` beside the options of the driver.
     ``~`` is the home directory and a relative path is taken from the current directory, once, here.
 
     Raises:
@@ -51,7 +68,14 @@ def parse_address(text: str) -> Address:
         # The parser's own words are left out: they can quote a piece of the password.
         raise StoreError(f"{_masked(text)} is not the address of a ledger", hint=_FORMS) from None
     if url.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
-        return Address(url=url.set(drivername="postgresql+psycopg"), path=None)
+        names = _texts(url.query.get("schema", DEFAULT_SCHEMA))
+        if len(names) != 1 or not _SCHEMA_NAME.fullmatch(names[0]):
+            raise StoreError(
+                f"{' and '.join(map(repr, names))} is no name of a schema for the ledger",
+                hint="name one in small letters, digits and underscores: postgresql+psycopg://USER@HOST/DATABASE?schema=autotune",
+            )
+        driver_url = url.difference_update_query(["schema"]).set(drivername="postgresql+psycopg")
+        return Address(url=driver_url, path=None, schema=names[0])
     if url.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise StoreError(f"a ledger cannot be kept in {url.drivername} ({_masked(text)})", hint=_FORMS)
     if url.query or url.host:
@@ -70,6 +94,11 @@ def _sqlite(path_text: str) -> Address:
     except RuntimeError as error:
         raise StoreError(f"{path_text}: {error}", hint="write the path in full, without ~") from error
     return Address(url=URL.create("sqlite", database=str(path)), path=path)
+
+
+def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """An option of a URL, given once or several times."""
+    return (value,) if isinstance(value, str) else value
 
 
 def _masked(text: str) -> str:

@@ -7,12 +7,11 @@ import json
 import logging
 import math
 from dataclasses import asdict, fields, replace
+from datetime import datetime
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from autotune.errors import StoreError, UsageError
+from autotune.errors import DamagedRow, StoreError, UsageError
 from autotune.memory.encoding import FORMAT, decode, encode
 from autotune.model import (
     Answer,
@@ -23,12 +22,17 @@ from autotune.model import (
     Plan,
     ProbeResult,
     SearchRecord,
+    SearchState,
+    SearchSummary,
     Settings,
     Trace,
     WorkloadInfo,
 )
 from autotune.storage.door import ELSEWHERE
 from autotune.storage.tables import ProbeRow, SearchRow, TraceRow
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T", SearchRecord, ProbeResult)
 
@@ -50,6 +54,7 @@ def search_to_row(record: SearchRecord) -> SearchRow:
         owner=clean(record.owner),
         version=record.version,
         based_on=record.based_on,
+        lease_until=record.lease_until,
         message=clean(record.message),
         workload_ref=clean(record.workload.ref),
         workload_fingerprint=record.workload.fingerprint,
@@ -81,9 +86,49 @@ def search_from_row(row: SearchRow) -> SearchRecord:
     """Read a search.
 
     Raises:
-        StoreError: the row is damaged; names the table, the id and the field.
+        DamagedRow: the row is damaged; names the table, the id and the field.
     """
-    return _read(_searches(), SearchRecord, row)
+    return _read(search_adapter(), SearchRecord, row)
+
+
+SUMMARY = (
+    SearchRow.id,
+    SearchRow.state,
+    SearchRow.created,
+    SearchRow.finished,
+    SearchRow.message,
+    SearchRow.owner,
+    SearchRow.based_on,
+    SearchRow.workload_ref,
+    SearchRow.device_name,
+    SearchRow.budget_bytes,
+    SearchRow.max_batch,
+    SearchRow.recommended_batch,
+)
+"""Columns of a list of searches; no document is among them."""
+
+_OPTIONAL = frozenset({"finished", "based_on", "max_batch", "recommended_batch"})
+_INSTANTS = frozenset({"created", "finished"})
+_NUMBERS = frozenset({"budget_bytes", "max_batch", "recommended_batch"})
+
+
+def summary_from_row(values: Any, probes: int) -> SearchSummary:
+    """Read the columns ``SUMMARY`` of a search, by name.
+
+    Raises:
+        DamagedRow: one of them is damaged; names the table, the id and the field.
+    """
+    checked = {name: values[name] for name in (column.key for column in SUMMARY)}
+    name = repr(checked["id"])
+    for field, value in checked.items():
+        kind = datetime if field in _INSTANTS else int if field in _NUMBERS else str
+        if not isinstance(value, kind) and not (value is None and field in _OPTIONAL):
+            raise _damaged_row(SearchRow, name, str(checked["id"]), f"{field}: {value!r} is no {kind.__name__}")
+    try:
+        checked["state"] = SearchState(checked["state"])
+    except ValueError as error:
+        raise _damaged_row(SearchRow, name, str(checked["id"]), f"state: {error}") from error
+    return SearchSummary(**checked, probes=probes)
 
 
 def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
@@ -129,9 +174,9 @@ def probe_from_row(row: ProbeRow) -> ProbeResult:
     """Read a probe. A trace that is damaged is left out, and the ``autotune`` logger warned.
 
     Raises:
-        StoreError: the row is damaged; names the table, the id and the field.
+        DamagedRow: the row is damaged; names the table, the id and the field.
     """
-    result = _read(_probes(), ProbeResult, row)
+    result = _read(probe_adapter(), ProbeResult, row)
     if result.fits != (result.failure is None):
         raise _damaged(row, f"outcome {result.outcome.value!r} contradicts the column failure")
     return replace(result, trace=_trace_from_row(row))
@@ -142,7 +187,9 @@ def clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def _read(adapter: TypeAdapter[T], kind: type[T], row: SearchRow | ProbeRow) -> T:
+def _read(adapter: "TypeAdapter[T]", kind: type[T], row: SearchRow | ProbeRow) -> T:
+    from pydantic import ValidationError
+
     values: dict[str, Any] = {}
     for field in fields(kind):
         if field.name == "trace":  # see _trace_from_row: damage to it is no error
@@ -188,36 +235,45 @@ def _trace_from_row(row: ProbeRow) -> Trace | None:
     return None
 
 
-def _damaged(row: SearchRow | ProbeRow, why: str) -> StoreError:
+def _damaged(row: SearchRow | ProbeRow, why: str) -> DamagedRow:
     if isinstance(row, ProbeRow):
-        hint = f"see the other searches with `autotune runs ls`, or {ELSEWHERE}"
-        return StoreError(f"{row.__tablename__}, id {row.id} (search {row.search_id!r}) is damaged: {why}", hint=hint)
-    # `autotune runs ls` would stumble over the same row.
-    return StoreError(f"{row.__tablename__}, id {row.id!r} is damaged: {why}", hint=ELSEWHERE)
+        return _damaged_row(ProbeRow, f"{row.id} (search {row.search_id!r})", row.search_id, why)
+    return _damaged_row(SearchRow, repr(row.id), row.id, why)
+
+
+def _damaged_row(table: type[SearchRow | ProbeRow], name: str, search_id: str, why: str) -> DamagedRow:
+    hint = f"see the others with `autotune runs ls`, drop this one with `autotune runs rm {search_id}`, or {ELSEWHERE}"
+    return DamagedRow(f"{table.__tablename__}, id {name} is damaged: {why}", hint=hint)
 
 
 @cache
-def _searches() -> TypeAdapter[SearchRecord]:
+def search_adapter() -> "TypeAdapter[SearchRecord]":
+    """What validates a search."""
+    from pydantic import TypeAdapter  # costs a list of searches a tenth of its time, and it has no documents
+
     return TypeAdapter(SearchRecord)
 
 
 @cache
-def _probes() -> TypeAdapter[ProbeResult]:
+def probe_adapter() -> "TypeAdapter[ProbeResult]":
+    """What validates a probe."""
+    from pydantic import TypeAdapter
+
     return TypeAdapter(ProbeResult)
 
 
 def _document(value: Plan | WorkloadInfo | Machine | Budget | Answer | Settings | Failure | Measurement) -> str:
-    return json.dumps(_jsonable(asdict(value)), allow_nan=False)
+    return json.dumps(jsonable(asdict(value)), allow_nan=False)
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Make strict JSON possible: ``NaN`` and the infinities, which losses may be, become text that reads as a float."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {key: _jsonable(item) for key, item in value.items()}
+        return {key: jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
+        return [jsonable(item) for item in value]
     return value

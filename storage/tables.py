@@ -92,7 +92,12 @@ class SearchRow(Base):
     """One search."""
 
     __tablename__ = "autotune_searches"
-    __table_args__ = (Index(None, "key", "created"), Index(None, "created"))
+    __table_args__ = (
+        Index(None, "key", "created"),
+        Index(None, "created"),
+        Index(None, "workload_ref", "created"),
+        Index(None, "state"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[str]
@@ -123,6 +128,9 @@ class SearchRow(Base):
     machine: Mapped[Document]
     budget: Mapped[Document]
     answer: Mapped[Document | None]
+
+    lease_until: Mapped[Instant | None]
+    """Until when a running search counts as running though its process cannot be seen from here; null = it ended."""
 
 
 class ProbeRow(Base):

@@ -10,6 +10,7 @@ from autotune.model.probe import Comparison, Composition, Failure, Measurement, 
 from autotune.model.search import (
     Answer,
     Choice,
+    Damage,
     Evaluation,
     Loading,
     Objective,
@@ -18,7 +19,9 @@ from autotune.model.search import (
     SearchRecord,
     SearchResult,
     SearchState,
+    SearchSummary,
     Stop,
+    owner_words,
 )
 from autotune.model.settings import (
     ALLOCATOR_VARIABLES,
@@ -47,6 +50,7 @@ __all__ = [
     "Comparison",
     "Compile",
     "Composition",
+    "Damage",
     "Diagnosis",
     "Evaluation",
     "Explanation",
@@ -78,6 +82,7 @@ __all__ = [
     "SearchRecord",
     "SearchResult",
     "SearchState",
+    "SearchSummary",
     "Seen",
     "SeenDevice",
     "Settings",
@@ -89,5 +94,6 @@ __all__ = [
     "UsedMemory",
     "WorkloadInfo",
     "digest",
+    "owner_words",
     "short_digest",
 ]

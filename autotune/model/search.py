@@ -206,6 +206,12 @@ class SearchState(StrEnum):
     """Stopped from outside or out of time; resumable."""
 
 
+def owner_words(owner: str) -> str:
+    """The process that runs a search, for people: ``process 4711 on gpu-box``; ``host:pid:start``, or whatever it is."""
+    host, pid, _ = owner.rsplit(":", 2) if owner.count(":") >= 2 else ("", "", "")
+    return f"process {pid or '?'} on {host or '?'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRecord:
     """One search as the ledger keeps it."""
@@ -217,7 +223,7 @@ class SearchRecord:
     created: datetime
     finished: datetime | None = None
     owner: str
-    """``host:pid:start-time`` of the process that runs it."""
+    """``host:pid:start`` of the process that runs it."""
     version: str
     """autotune's version."""
     plan: Plan
@@ -229,3 +235,37 @@ class SearchRecord:
     """Why it ended, in a sentence."""
     based_on: str | None = None
     """Id of the earlier search whose answer this one confirmed."""
+    lease_until: datetime | None = None
+    """While it runs: until when it counts as running where its process cannot be seen. None otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSummary:
+    """One search as a list shows it: what can be told without its documents and probes."""
+
+    id: str
+    state: SearchState
+    created: datetime
+    finished: datetime | None
+    message: str
+    """Why it ended, in a sentence."""
+    owner: str
+    """``host:pid:start`` of the process that runs or ran it."""
+    based_on: str | None
+    workload_ref: str
+    device_name: str
+    budget_bytes: int
+    max_batch: int | None
+    recommended_batch: int | None
+    probes: int
+    """How many of them it has recorded itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A row of the ledger that cannot be read."""
+
+    search_id: str
+    """Of the row, or of the search it belongs to."""
+    why: str
+    """Table, id, field and what is wrong with it."""

@@ -1,0 +1,186 @@
+"""What is asked of a ledger: frozen values out, each call a transaction of its own."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Engine, Select, func, select
+from sqlalchemy.orm import Session
+
+from autotune.errors import DamagedRow, StoreError, UsageError
+from autotune.model import Damage, ProbeResult, SearchRecord, SearchState, SearchSummary
+from autotune.storage.address import Address
+from autotune.storage.convert import SUMMARY, clean, probe_from_row, search_from_row, summary_from_row
+from autotune.storage.door import translated
+from autotune.storage.owners import why_ended
+from autotune.storage.tables import ProbeRow, SearchRow
+
+LIST = "see what is there with `autotune runs ls`"
+_NEWEST_FIRST = (SearchRow.created.desc(), SearchRow.id.desc())
+
+_log = logging.getLogger("autotune")
+
+T = TypeVar("T")
+
+
+class Reader:
+    """One open ledger.
+
+    A search that the ledger calls running and whose process is gone is read as interrupted, whether somebody has
+    written that down or not.
+    """
+
+    def __init__(self, engine: Engine, address: Address) -> None:
+        """Use ``Store.open``, which also prepares the tables."""
+        self._engine = engine
+        self._address = address
+
+    def close(self) -> None:
+        """Let go of the database. Calling it twice is fine."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def latest(self, key: str, states: Collection[SearchState]) -> SearchRecord | None:
+        """Return the newest search that asked this question and is in one of these states; None if there is none.
+
+        Damaged ones are passed over, and the ``autotune`` logger warned.
+        """
+        ids = select(SearchRow.id).where(SearchRow.key == key).order_by(*_NEWEST_FIRST)
+        with self._reading() as session:
+            return next((one for one in self._searches(session, ids) if one.state in states), None)
+
+    def latest_of(self, workload_ref: str, wanted: Callable[[SearchRecord], bool]) -> SearchRecord | None:
+        """Return the newest search of a workload of this name that is wanted; None if there is none."""
+        ids = select(SearchRow.id).where(SearchRow.workload_ref == clean(workload_ref)).order_by(*_NEWEST_FIRST)
+        with self._reading() as session:
+            found = self._searches(session, ids)
+            return next((one for one in found if wanted(one)), None)
+
+    def get(self, search_id: str) -> SearchRecord:
+        """Return a search by its id, or by as much of its beginning as no other search shares.
+
+        Raises:
+            UsageError: no search or several begin like this.
+            DamagedRow: it cannot be read.
+        """
+        with self._reading() as session:
+            id_ = self._resolve(session, search_id)
+            return self._as_it_is(session, search_from_row(self._known(session.get(SearchRow, id_), id_)))
+
+    def resolve(self, search_id: str) -> str:
+        """Return the whole id of a search that may be damaged; see ``get``."""
+        with self._reading() as session:
+            return self._resolve(session, search_id)
+
+    def _resolve(self, session: Session, search_id: str) -> str:
+        # Not LIKE: it has wildcards, and ignores case in one database and not in the other.
+        begins = func.substr(SearchRow.id, 1, len(search_id)) == search_id
+        ids = session.scalars(select(SearchRow.id).where(begins).order_by(SearchRow.id)).all() if search_id else []
+        if search_id in ids:
+            return search_id
+        if len(ids) > 1:
+            shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")
+            raise UsageError(f"{len(ids)} searches begin with {search_id!r}: {shown}", hint=LIST)
+        if not ids:
+            raise UsageError(self._missing(search_id), hint=LIST)
+        return ids[0]
+
+    def searches(self, limit: int = 50) -> tuple[SearchRecord, ...]:
+        """Return at most ``limit`` searches, newest first. Damaged ones are left out, and the logger warned."""
+        with self._reading() as session:
+            ids = select(SearchRow.id).order_by(*_NEWEST_FIRST).limit(max(limit, 0))
+            return tuple(self._searches(session, ids))
+
+    def summaries(self, limit: int | None = 50) -> tuple[tuple[SearchSummary, ...], tuple[Damage, ...]]:
+        """Return at most ``limit`` searches (None = all), newest first, and of those the ones that cannot be read.
+
+        Only what is in columns of its own is looked at: damage to a document is found by who reads it.
+        """
+        query = select(*SUMMARY, SearchRow.lease_until).order_by(*_NEWEST_FIRST)
+        read: list[SearchSummary] = []
+        damaged: list[Damage] = []
+        with self._reading() as session:
+            rows = session.execute(query if limit is None else query.limit(max(limit, 0))).mappings().all()
+            counts = select(ProbeRow.search_id, func.count()).group_by(ProbeRow.search_id)
+            if limit is not None:
+                counts = counts.where(ProbeRow.search_id.in_([row["id"] for row in rows]))
+            probes: dict[str, int] = {id_: count for id_, count in session.execute(counts)}
+            for row in rows:
+                try:
+                    summary = summary_from_row(row, probes.get(row["id"], 0))
+                except DamagedRow as error:
+                    damaged.append(Damage(search_id=str(row["id"]), why=error.message))
+                    continue
+                if summary.state is SearchState.RUNNING:
+                    why = self._why(session, summary.owner, row["lease_until"])
+                    summary = replace(summary, state=SearchState.INTERRUPTED, message=why) if why else summary
+                read.append(summary)
+        return tuple(read), tuple(damaged)
+
+    def probes(self, search_id: str) -> tuple[ProbeResult, ...]:
+        """Return the probes of a search in the order they were added; none for a search that has none.
+
+        Raises:
+            DamagedRow: one of them cannot be read.
+            StoreError: there is no such search.
+        """
+        query = select(ProbeRow).where(ProbeRow.search_id == search_id).order_by(ProbeRow.number)
+        with self._reading() as session:
+            self._known(session.scalar(select(SearchRow.id).where(SearchRow.id == search_id)), search_id)
+            return tuple(probe_from_row(row) for row in session.scalars(query))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with translated(self._address), Session(self._engine) as session, session.begin():
+            yield session
+
+    def _searches(self, session: Session, ids: Select[Any]) -> Iterator[SearchRecord]:
+        """Those that can be read, each fetched when it is asked for: they have long documents."""
+        for id_ in session.scalars(ids).all():
+            row = session.get(SearchRow, id_)
+            if row is None:
+                continue  # removed meanwhile
+            try:
+                record = search_from_row(row)
+            except DamagedRow as error:
+                _log.warning("%s; it is passed over", error.message)
+                continue
+            yield self._as_it_is(session, record)
+
+    def _as_it_is(self, session: Session, record: SearchRecord) -> SearchRecord:
+        """The record, and if its process is gone, then as interrupted."""
+        if record.state is not SearchState.RUNNING:
+            return record
+        why = self._why(session, record.owner, record.lease_until)
+        return replace(record, state=SearchState.INTERRUPTED, message=why) if why else record
+
+    def _why(self, session: Session, owner: object, lease_until: object) -> str:
+        """Why a search in state ``running`` does not run; empty if it does."""
+        lease = lease_until if isinstance(lease_until, datetime) else None
+        return why_ended(str(owner), lease, self._now(session))
+
+    def _now(self, session: Session) -> datetime:
+        """The ledger's own time: several hosts need not agree on theirs."""
+        if self._address.path is None:
+            now: datetime = session.scalars(select(func.clock_timestamp())).one()
+            return now.astimezone(UTC)
+        return datetime.now(UTC)
+
+    def _known(self, row: T | None, search_id: str) -> T:
+        if row is None:
+            raise StoreError(self._missing(search_id), hint=LIST)
+        return row
+
+    def _missing(self, search_id: str) -> str:
+        return f"ledger {self._address.label} has no search {search_id!r}"
