@@ -10,6 +10,10 @@ from autotune.cli.signals import StdoutClosed
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Terminal control sequences (CSI, OSC) and control characters other than line break and tab."""
+_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"']*:)[^\s\"']*@")
+"""Up to the last @ of the word: a password may hold one, though it should be written %40."""
+_SECRET_OPTION = re.compile(r"([?&][A-Za-z_]*(?:password|passwd|token|secret)=)[^\s&\"']+", re.IGNORECASE)
+"""As drivers of databases take them (``?sslpassword=``)."""
 
 _COMMAND = re.compile(r"^\s*::|##\[", re.MULTILINE)
 """How GitHub's commands begin, the newer form and the older one."""
@@ -51,5 +55,6 @@ def _told_nobody_else(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without terminal control sequences."""
-    return _CONTROL.sub("", text)
+    """Text without terminal control sequences and without passwords of URLs."""
+    text = _CONTROL.sub("", text)
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", text)) if "://" in text else text

@@ -1,14 +1,22 @@
 """``autotune runs``: what the ledger holds."""
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune import api
+from autotune import api, ledger
 from autotune.cli.options import Json, Storage, Verbose
-from autotune.errors import UsageError
+from autotune.errors import EnvironmentTrouble, UsageError
 
-runs = typer.Typer(help="Show earlier searches: ls, show ID.", rich_markup_mode=None)
+runs = typer.Typer(help="Earlier searches: ls, show ID, compare A B, rm, export, import.", rich_markup_mode=None)
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="As listed by runs ls.", show_default=False)]
+_Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="As listed by runs ls; a unique beginning is enough.", show_default=False),
+]
 
 
 @runs.callback(invoke_without_command=True)
@@ -25,23 +33,28 @@ def list_runs(
 ) -> None:
     """List searches, newest first."""
     from autotune.cli.console import Screen
-    from autotune.report.records import search_table, to_json
+    from autotune.report.records import runs_table, to_json
 
     try:
-        records = api.searches(storage=storage, limit=limit)
+        summaries, damaged = ledger.runs(storage=storage, limit=limit)
     except UsageError:
         if storage is not None:
             raise
-        records = ()  # the ledger that nobody named comes with the first search
-    if not records and not json:
-        Screen(stderr=True).say("no searches yet; begin with: autotune search model.py")
-        return
-    Screen(stderr=False).say(to_json(records) if json else search_table(records))
+        summaries = damaged = ()  # the ledger that nobody named comes with the first search
+    stderr = Screen(stderr=True)
+    if json:
+        Screen(stderr=False).say(to_json(summaries))
+    elif summaries:
+        Screen(stderr=False).say(runs_table(summaries))
+    elif not damaged:
+        stderr.say("no searches yet; begin with: autotune search model.py")
+    for one in damaged:
+        stderr.say(f"- {one.why}; drop it with: autotune runs rm {one.search_id}", "yellow")
 
 
 @runs.command("show")
 def show_run(
-    search_id: Annotated[str, typer.Argument(metavar="ID", help="As listed by runs ls.", show_default=False)],
+    search_id: _Id,
     storage: Storage = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -54,3 +67,100 @@ def show_run(
     Screen(stderr=False).say(
         to_json({"search": record, "probes": probes}) if json else search_lines(record, probes, verbose=verbose)
     )
+
+
+@runs.command("compare")
+def compare_runs(
+    first: Annotated[str, typer.Argument(metavar="A", help="ID of a search.", show_default=False)],
+    second: Annotated[str, typer.Argument(metavar="B", help="ID of another.", show_default=False)],
+    storage: Storage = None,
+    json: Json = False,
+) -> None:
+    """Show what differs between two searches."""
+    from autotune.cli.console import Screen
+    from autotune.report.differences import comparison_lines
+    from autotune.report.records import to_json
+
+    found = ledger.compare(first, second, storage=storage)
+    Screen(stderr=False).say(to_json(found) if json else comparison_lines((first, second), found))
+
+
+@runs.command("rm")
+def remove_runs(
+    search_ids: _Ids = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="All that ended longer ago: 30d, 12h, 2w.", show_default=False)
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="All but the newest N.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    storage: Storage = None,
+) -> None:
+    """Remove searches with their probes.
+
+    Never one that runs. One that others confirmed goes only together with them.
+    """
+    from autotune.cli.console import Screen
+    from autotune.units import parse_duration
+
+    try:
+        older_than_s = None if older_than is None else parse_duration(older_than)
+    except ValueError as error:
+        raise UsageError(f"--older-than: {error}", hint="autotune runs rm --older-than 30d") from error
+    removal = ledger.to_remove(tuple(search_ids or ()), older_than_s=older_than_s, keep=keep, storage=storage)
+    stderr = Screen(stderr=True)
+    for search_id, why in removal.kept:
+        stderr.say(f"- search {search_id} is kept: {why}")
+    if not removal.search_ids:
+        stderr.say("nothing to remove")
+        return
+    what = f"{_count(len(removal.search_ids), 'search', 'searches')} with {_count(removal.probes, 'probe', 'probes')}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"{what} would be removed, and nobody can be asked", hint="add --yes")
+        stderr.say(f"{what}: {', '.join(removal.search_ids)}")
+        if not typer.confirm("Remove them for good?", err=True):
+            stderr.say("nothing was removed")
+            return
+    removed = ledger.remove(removal, storage=storage)
+    Screen(stderr=False).say(f"removed {_count(len(removed), 'search', 'searches')}")
+
+
+@runs.command("export")
+def export_runs(search_ids: _Ids = None, storage: Storage = None) -> None:
+    """Print searches with their probes, one JSON line each.
+
+    Without an ID all of them, oldest first.
+    """
+    from autotune.cli.console import Screen
+
+    stdout = Screen(stderr=False)
+    for line in ledger.export_runs(tuple(search_ids or ()), storage=storage):
+        stdout.say(line)
+
+
+@runs.command("import")
+def import_runs(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What runs export printed; - for stdin.", show_default=False)
+    ],
+    storage: Storage = None,
+) -> None:
+    """Add exported searches to a ledger."""
+    from autotune.cli.console import Screen
+
+    try:
+        if str(file) == "-":
+            added, there = ledger.import_runs(sys.stdin, storage=storage)
+        else:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                added, there = ledger.import_runs(lines, storage=storage)
+    except OSError as error:
+        raise EnvironmentTrouble(f"cannot read {file}: {error.strerror}", hint="look at the path") from error
+    already = f"; {there} were there already" if there else ""
+    Screen(stderr=False).say(f"added {_count(added, 'search', 'searches')}{already}")
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

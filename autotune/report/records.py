@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 
-from autotune.model import Answer, Machine, ProbeResult, SearchRecord, Trace, WorkloadInfo
+from autotune.model import (
+    Answer,
+    Machine,
+    ProbeResult,
+    SearchRecord,
+    SearchState,
+    SearchSummary,
+    Trace,
+    WorkloadInfo,
+    owner_words,
+)
 from autotune.report.columns import align
 from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
@@ -13,7 +23,7 @@ from autotune.report.setting_words import settings_words
 from autotune.report.words import format_count, limit_words
 from autotune.units import format_bytes
 
-_HEADINGS = ("id", "created", "state", "max batch", "model", "device", "budget")
+_HEADINGS = ("id", "created", "state", "max batch", "probes", "model", "device", "budget")
 _NOTHING = "-"
 
 
@@ -25,22 +35,23 @@ def to_json(value: object) -> str:
     return json.dumps(value, indent=2, default=_plain)
 
 
-def search_table(records: Sequence[SearchRecord]) -> str:
+def runs_table(summaries: Sequence[SearchSummary]) -> str:
     """One line a search, in the order given."""
     rows = [_HEADINGS]
-    for record in records:
+    for one in summaries:
         rows.append(
             (
-                record.id,
-                _instant(record.created),
-                record.state.value,
-                str(record.answer.max_batch) if record.answer else _NOTHING,
-                record.workload.ref,
-                record.machine.device_name,
-                format_bytes(record.budget.limit_bytes),
+                one.id,
+                _instant(one.created),
+                one.state.value,
+                str(one.max_batch) if one.max_batch is not None else _NOTHING,
+                str(one.probes),
+                one.workload_ref,
+                one.device_name,
+                format_bytes(one.budget_bytes),
             )
         )
-    return "\n".join(align(rows, right=(3,)))
+    return "\n".join(align(rows, right=(3, 4)))
 
 
 def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose: bool = False) -> str:
@@ -61,6 +72,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         ("allocator", settings.allocator or "default"),
         ("accumulate", str(settings.accumulate)),
     ]
+    if record.state is SearchState.RUNNING:
+        rows.append(("runs as", owner_words(record.owner)))
     if record.based_on:
         rows.append(("confirms", record.based_on))
     if answer is not None:
