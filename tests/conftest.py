@@ -6,10 +6,12 @@ The first test file imports torch, which reads its number of threads then: this 
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import postgres as server_programs
 
 _MANY = 300
 """Modules imported since the last look; torch's compiler, which comes with the first optimizer step, has 800."""
@@ -52,3 +54,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.path != _file_then or len(sys.modules) > _modules_then + _MANY:
         _file_then = item.path
         _freeze()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[server_programs.Server]:
+    """A real server; a test that asks for it is skipped where there is none."""
+    pytest.importorskip("psycopg", reason='the driver is missing: pip install "autotune-torch[postgres]"')
+    binaries = server_programs.programs()
+    if binaries is None:
+        pytest.skip("the programs of PostgreSQL are missing: apt-get install postgresql")
+    with server_programs.running(binaries) as server:
+        yield server

@@ -26,7 +26,6 @@ class FakeApi:
     plan_error: BaseException | None = None
     check_error: BaseException | None = None
     checked: Checked = CHECKED
-    records: tuple[SearchRecord, ...] = (RECORD,)
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def plan(self, ref: str, **options: Any) -> Plan:
@@ -67,11 +66,6 @@ class FakeApi:
             raise self.error
         return WORKLOAD, MACHINE
 
-    def searches(self, storage: str | None = None, limit: int = 50) -> tuple[SearchRecord, ...]:
-        """As ``api.searches``."""
-        self.calls["searches"] = {"storage": storage, "limit": limit}
-        return self.records
-
     def show(self, search_id: str, storage: str | None = None) -> tuple[SearchRecord, tuple[ProbeResult, ...]]:
         """As ``api.show``."""
         self.calls["show"] = {"search_id": search_id, "storage": storage}
@@ -96,7 +90,7 @@ Invoke = Callable[..., Ended]
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     """The fake that the command line talks to."""
     it = FakeApi()
-    for name in ("plan", "search", "examine", "inspect", "searches", "show"):
+    for name in ("plan", "search", "examine", "inspect", "show"):
         monkeypatch.setattr(api, name, getattr(it, name))
     return it
 

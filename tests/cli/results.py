@@ -21,6 +21,7 @@ from autotune.model import (
     SearchRecord,
     SearchResult,
     SearchState,
+    SearchSummary,
     Settings,
     Source,
     WorkloadInfo,
@@ -185,3 +186,20 @@ def with_settings(settings: Settings) -> SearchResult:
 def with_answer(*probes: ProbeResult, **changes: object) -> SearchResult:
     """The same search with another answer; probes given here come on top."""
     return replace(RESULT, answer=replace(ANSWER, **changes), probes=(*PROBES, *probes))  # type: ignore[arg-type]
+
+
+SUMMARY = SearchSummary(
+    id=RECORD.id,
+    state=RECORD.state,
+    created=RECORD.created,
+    finished=RECORD.finished,
+    message=RECORD.message,
+    owner=RECORD.owner,
+    based_on=None,
+    workload_ref="model.py",
+    device_name=MACHINE.device_name,
+    budget_bytes=BUDGET.limit_bytes,
+    max_batch=27,
+    recommended_batch=24,
+    probes=len(PROBES),
+)

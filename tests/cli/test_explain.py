@@ -31,7 +31,7 @@ def keep(tmp_path: Path) -> Keep:
             for probe in probes:
                 store.add_probe(record.id, probe)
             state = SearchState.ANSWERED if record.answer else SearchState.NO_ANSWER
-            store.finish(record.id, state=state, answer=record.answer, message="", finished=NOON)
+            store.finish(record.id, owner=record.owner, state=state, answer=record.answer, message="", finished=NOON)
 
     return kept
 

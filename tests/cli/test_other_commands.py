@@ -4,9 +4,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from autotune import api
 from autotune.errors import UsageError
-from autotune.model import SearchRecord
 from autotune.workload.template import MODEL_FILE
 from tests.cli.conftest import FakeApi, Invoke
 
@@ -29,41 +27,6 @@ def test_inspect_can_be_read_by_programs(invoke: Invoke) -> None:
     content = json.loads(invoke("inspect", "model.py", "--json").out)
     assert content["workload"]["parameters"] == 124_439_808
     assert content["machine"]["device_name"] == "NVIDIA H200"
-
-
-def test_runs_ls_lists_searches(invoke: Invoke, fake: FakeApi) -> None:
-    ended = invoke("runs", "ls", "--limit", "3", "--storage", "x.db")
-    assert ended.code == 0
-    assert ended.out.splitlines()[1].startswith("ab12cd34ef56  2026-03-04 12:00:00 UTC  answered")
-    assert fake.calls["searches"] == {"storage": "x.db", "limit": 3}
-
-
-def test_an_empty_ledger_is_told_on_stderr(invoke: Invoke, fake: FakeApi) -> None:
-    fake.records = ()
-    ended = invoke("runs", "ls")
-    assert (ended.code, ended.out) == (0, "")
-    assert "no searches yet" in ended.err
-    assert json.loads(invoke("runs", "ls", "--json").out) == []
-
-
-def test_a_ledger_that_was_named_and_is_missing_is_an_error_and_the_default_one_is_just_empty(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(storage: str | None, limit: int) -> tuple[SearchRecord, ...]:
-        raise UsageError("no ledger at typo")
-
-    monkeypatch.setattr(api, "searches", missing)
-    named = invoke("runs", "ls", "--storage", "typo")
-    assert (named.code, named.out) == (2, "")
-    assert "error: no ledger at typo\n" in named.err
-    unnamed = invoke("runs", "ls")
-    assert unnamed.code == 0
-    assert "no searches yet" in unnamed.err
-
-
-def test_runs_ls_can_be_read_by_programs(invoke: Invoke) -> None:
-    (record,) = json.loads(invoke("runs", "ls", "--json").out)
-    assert (record["id"], record["state"], record["answer"]["max_batch"]) == ("ab12cd34ef56", "answered", 27)
 
 
 def test_runs_show_shows_one_search_with_its_probes(invoke: Invoke, fake: FakeApi) -> None:
@@ -91,7 +54,7 @@ def test_an_unknown_search_is_a_usage_error(invoke: Invoke, fake: FakeApi) -> No
 def test_runs_alone_shows_its_commands(invoke: Invoke) -> None:
     ended = invoke("runs")
     assert ended.code == 0
-    assert "show  Show one search and all its probes." in ended.out
+    assert "show     Show one search and all its probes." in ended.out
 
 
 def test_init_writes_a_model_file_and_says_what_comes_next(invoke: Invoke) -> None:

@@ -27,11 +27,13 @@ print(json.dumps([code, [name for name in json.loads(sys.argv[2]) if name in sys
 """
 FAKED = """
 from dataclasses import replace
-from autotune import api
+from autotune import api, ledger
 from autotune.cli import app
 from tests.cli.conftest import FakeApi
+from tests.cli.results import SUMMARY
+ledger.runs = lambda **options: ((SUMMARY,), ())
 fake = FakeApi()
-for name in ("plan", "search", "inspect", "searches", "show"):
+for name in ("plan", "search", "inspect", "show"):
     setattr(api, name, getattr(fake, name))
 app.main()
 """

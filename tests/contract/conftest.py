@@ -1,38 +1,31 @@
 """The stores under test: adding one is one entry in ``STORES``."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from autotune.storage.store import Store
-
-POSTGRES_URL = os.environ.get("AUTOTUNE_TEST_POSTGRES", "")
-"""``postgresql+psycopg://…`` of a server whose ``autotune_`` tables may be dropped; empty = SQLite only."""
+from tests.postgres import Server
 
 
-def _sqlite(folder: Path) -> str:
+def _sqlite(request: pytest.FixtureRequest) -> str:
+    folder: Path = request.getfixturevalue("tmp_path")
     return f"sqlite:///{folder / 'new' / 'ledger.db'}"
 
 
-def _postgres(_: Path) -> str:
-    engine = create_engine(POSTGRES_URL)
-    with engine.begin() as connection:
-        for table in ("autotune_traces", "autotune_probes", "autotune_searches", "autotune_alembic_version"):
-            connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
-    engine.dispose()
-    return POSTGRES_URL
+def _postgres(request: pytest.FixtureRequest) -> str:
+    server: Server = request.getfixturevalue("postgres")
+    return server.new_url()
 
 
-STORES: dict[str, Callable[[Path], str]] = {"sqlite": _sqlite} | ({"postgres": _postgres} if POSTGRES_URL else {})
+STORES: dict[str, Callable[[pytest.FixtureRequest], str]] = {"sqlite": _sqlite, "postgres": _postgres}
 
 
 @pytest.fixture(params=list(STORES))
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest) -> str:
     """Address of a ledger that does not exist yet."""
-    return STORES[request.param](tmp_path)
+    return STORES[request.param](request)
 
 
 @pytest.fixture

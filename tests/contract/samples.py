@@ -45,6 +45,8 @@ from autotune.model import (
 
 GIB = 1 << 30
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
+LEASED_UNTIL = datetime.now(UTC) + timedelta(days=1)
+"""Beyond the end of all tests."""
 
 SETTINGS = Settings(
     precision=Precision.FP16,
@@ -200,6 +202,7 @@ SEARCH = SearchRecord(
     answer=ANSWER,
     message="28 runs out of memory",
     based_on="0ldsearch",
+    lease_until=NOON + timedelta(minutes=7),
 )
 
 PROBE = ProbeResult(
@@ -299,6 +302,12 @@ def facts(*probes: ProbeResult) -> list[object]:
 
 
 def search(search_id: str, **changes: object) -> SearchRecord:
-    """A running search of another id, otherwise as ``SEARCH``."""
-    running: dict[str, object] = {"id": search_id, "state": SearchState.RUNNING, "finished": None, "answer": None}
+    """A running search of another id, otherwise as ``SEARCH``; nobody sees its process, and it has a lease."""
+    running: dict[str, object] = {
+        "id": search_id,
+        "state": SearchState.RUNNING,
+        "finished": None,
+        "answer": None,
+        "lease_until": LEASED_UNTIL,
+    }
     return replace(SEARCH, **(running | changes))  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, fields, replace
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from autotune.model import (
     Objective,
@@ -12,6 +12,8 @@ from autotune.model import (
     Settings,
     Traits,
 )
+from autotune.storage.address import parse_address
+from autotune.storage.engine import make_engine
 from autotune.storage.store import Store
 from tests.contract.samples import ANSWER, FITTING_PROBE, SEARCH
 
@@ -84,7 +86,7 @@ SEARCH_THEN = replace(
 
 def without_newer_fields(url: str) -> None:
     """Rewrite the documents in the rows as older versions would have written them."""
-    engine = create_engine(url)
+    engine = make_engine(parse_address(url))
     with engine.begin() as connection:
         for table, columns in NEWER.items():
             for column, names in columns.items():

@@ -50,14 +50,6 @@ def test_c35_two_processes_writing_at_once_lose_nothing(url: str) -> None:
         assert len(probes) == 80
 
 
-def test_six_processes_opening_one_new_ledger_at_once_all_succeed(url: str) -> None:
-    with ExitStack() as stack:
-        processes = [stack.enter_context(child(url, 0)) for _ in range(6)]
-        assert let_work(processes) == [(0, "done\n", "")] * 6
-    with Store.open(url) as store:
-        assert store.searches() == ()
-
-
 def test_a_probe_outlives_the_process_that_wrote_it(url: str) -> None:
     with Store.open(url) as store, child(url, 3, "kill") as process:
         store.begin(search(SEARCH_ID))

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,17 +15,20 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, text
 
 import autotune.storage
 from autotune.errors import StoreError
-from autotune.model import Evaluation, Mark, PassPeaks, Phase, Precision, Settings
+from autotune.model import Evaluation, Mark, PassPeaks, Phase, Precision, SearchState, Settings
+from autotune.session import Session, search_key
 from autotune.storage import schema
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
 from autotune.storage.store import Store
 from autotune.storage.tables import Base
 from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, TRACED_PROBE, facts, search
+from tests.contract.searching import Notes
+from tests.fakes import FakeProber
 
 GOLDEN = Path(__file__).with_name("golden")
 """One SQL dump per schema version, written by the version itself. Never change one; add the next."""
@@ -32,10 +36,17 @@ GOLDEN = Path(__file__).with_name("golden")
 MIGRATIONS = Path(autotune.storage.__path__[0]) / "migrations"
 
 
+def ours(url: str) -> Engine:
+    """An engine as the store makes them."""
+    return make_engine(parse_address(url))
+
+
 def differences(url: str) -> list[object]:
     """What Alembic would change in a ledger to make it match the models."""
-    engine = create_engine(url)
+    engine = ours(url)
     with engine.connect() as connection:
+        # Where Alembic looks for tables of no schema; SQLAlchemy asked before the store's own setting was in force.
+        connection.dialect.default_schema_name = parse_address(url).schema or "main"
         options = {"include_name": schema.is_ours, "version_table": schema.VERSION_TABLE, "compare_type": True}
         found = compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata)
     engine.dispose()
@@ -47,7 +58,7 @@ def test_the_migrations_give_the_tables_of_the_models(store: Store, url: str) ->
 
 
 def test_a_lost_column_would_be_noticed(store: Store, url: str) -> None:
-    engine = create_engine(url)
+    engine = ours(url)
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE autotune_probes DROP COLUMN stdout_tail"))
     engine.dispose()
@@ -87,11 +98,17 @@ def golden(revision: str, folder: Path) -> Path:
 @pytest.mark.parametrize("revision", schema.REVISIONS)
 def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> None:
     path = golden(revision, tmp_path)
+    before_leases = revision < "0004"
     with Store.open(str(path)) as store:
         # Spelled out: the samples grow with the model, a golden ledger does not.
         newer, older = store.searches()
         assert (newer.id, newer.state, newer.owner) == ("5ea4c0ffee", "answered", "host:4711:1738324800.25")
-        assert (older.id, older.state, older.answer) == ("0ldsearch", "running", None)
+        # Before there were leases nothing says that it ended; the one of 0004 ended long ago.
+        assert (older.id, older.state, older.answer) == (
+            "0ldsearch",
+            "running" if before_leases else "interrupted",
+            None,
+        )
         assert older.created.isoformat() == "2025-01-31T12:00:00.123456+00:00"
         assert newer.answer is not None
         assert (newer.answer.max_batch, newer.answer.refuted_at, newer.answer.holes) == (27, 28, (9, 12))
@@ -134,11 +151,72 @@ def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> N
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+def golden_on_server(revision: str, folder: Path, url: str) -> None:
+    """The same rows in PostgreSQL, in the tables of that version."""
+    address = parse_address(url)
+    engine = ours(url)
+    with closing(sqlite3.connect(golden(revision, folder))) as old, engine.begin() as connection:
+        connection.exec_driver_sql(f'CREATE SCHEMA "{address.schema}"')
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        tables = ["autotune_searches", "autotune_probes"] + (["autotune_traces"] if revision > "0001" else [])
+        for table in tables:
+            rows = old.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in rows.description]
+            insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
+            for row in rows.fetchall():
+                connection.execute(text(insert), dict(zip(names, row, strict=True)))
+        last = "SELECT setval(pg_get_serial_sequence('autotune_probes', 'id'), (SELECT max(id) FROM autotune_probes))"
+        connection.execute(text(last))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("revision", schema.REVISIONS)
+def test_a_golden_ledger_is_searched_on(revision: str, tmp_path: Path, url: str) -> None:
+    if url.startswith("sqlite"):
+        url = str(golden(revision, tmp_path))
+    else:
+        golden_on_server(revision, tmp_path, url)
+    with Store.open(url) as store:
+        answered, interrupted = store.searches()
+        assert answered.answer is not None
+        # Keys were made up for the golden ledgers, and what they answer is not the whole of what their plans ask for.
+        for record, newest in ((interrupted, 2), (answered, 3)):
+            plan = replace(record.plan, space=(), effective_batch=None, eval_batch=None, other_allocators=())
+            workload = replace(record.workload, evaluates=False, loader=None, data_set_size=None)
+            key = search_key(plan, workload, record.machine)
+            engine = ours(url)
+            with for_writing(engine).begin() as connection:
+                written = text(
+                    "UPDATE autotune_searches SET key = :key, based_on = NULL, lease_until = NULL,"
+                    " answer = replace(answer, '\"complete\": false', '\"complete\": true') WHERE id = :id"
+                )
+                connection.execute(written, {"key": key, "id": record.id})
+            engine.dispose()
+            before = store.probes(record.id)
+            prober = FakeProber(per_sample_bytes=record.budget.limit_bytes // 28)
+            notes = Notes()
+            session = Session(plan, store, prober, notes, workload, record.machine, record.budget, time.monotonic())
+            result = session.run(fresh=False)
+            assert store.get(result.search_id).state is SearchState.ANSWERED
+            if record is interrupted:
+                assert notes.said == [f"going on with search {record.id}: 0 finished probes are used again"]
+                assert (result.search_id, result.answer.max_batch) == (record.id, 24)
+            else:
+                assert result.from_ledger
+                assert (result.answer.max_batch, len(prober.asked)) == (27, 1)
+                assert facts(*store.probes(record.id)) == facts(*before)
+            assert len(store.searches()) == newest
+    assert differences(url) == []
+
+
 def go_back(url: str, *statements: str) -> None:
     """Make a ledger as schema 0001 had it, then run these statements."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    engine = make_engine(parse_address(url))
+    engine = ours(url)
     with for_writing(engine).begin() as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "0001")
@@ -185,16 +263,17 @@ SQLITE_TAKES = ["x'fffe'", "7", "0.5", "CAST(x'ff' AS TEXT)"]
 
 @pytest.mark.parametrize("plan", [*DAMAGED_PLANS, *SQLITE_TAKES], ids=lambda plan: plan[:30])
 def test_a_damaged_plan_keeps_nobody_from_the_other_searches(store: Store, url: str, plan: str) -> None:
-    if plan in SQLITE_TAKES and not url.startswith("sqlite"):
-        pytest.skip("only SQLite lets anything into a column of text")
+    if plan not in DAMAGED_PLANS[:2] and not url.startswith("sqlite"):
+        pytest.skip("only SQLite lets anything into a column of text; of text two are enough")
     for record in (SEARCH, OTHER):
         store.begin(record)
         store.add_probe(record.id, PROBE)
     go_back(url, f"UPDATE autotune_searches SET plan = {plan} WHERE id = '{SEARCH.id}'")
     with Store.open(url) as again:
-        assert again.get(OTHER.id) == OTHER
+        read = again.get(OTHER.id)
+        assert read == replace(OTHER, lease_until=read.lease_until), "an old ledger knows of no leases"
         assert again.probes(OTHER.id) == (replace(PROBE, settings=OTHER.plan.settings, evaluate_at=None),)
-    engine = make_engine(parse_address(url))
+    engine = ours(url)
     with engine.begin() as connection:
         query = f"SELECT settings FROM autotune_probes WHERE search_id = '{SEARCH.id}'"
         assert connection.scalars(text(query)).all() == ["{}"]
@@ -202,7 +281,7 @@ def test_a_damaged_plan_keeps_nobody_from_the_other_searches(store: Store, url: 
 
 
 def test_a_newer_schema_is_refused_with_the_cure(store: Store, url: str) -> None:
-    engine = create_engine(url)
+    engine = ours(url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE autotune_alembic_version SET version_num = '0999'"))
     engine.dispose()

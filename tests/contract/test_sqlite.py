@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
-from autotune.errors import StoreError, UsageError
+from autotune.errors import DamagedRow, StoreError, UsageError
 from autotune.storage import engine as engine_module
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
@@ -56,7 +56,7 @@ def connection(path: Path) -> Iterator[Connection]:
 def test_the_switches_of_sqlite_are_set_on_every_connection(connection: Connection) -> None:
     names = ("journal_mode", "busy_timeout", "foreign_keys", "synchronous")
     values = [connection.execute(text(f"PRAGMA {name}")).scalar_one() for name in names]
-    assert values == ["wal", 30_000, 1, 1]
+    assert values == ["wal", 30_000, 1, 2]
 
 
 def test_a_probe_without_a_search_is_refused_by_the_database_itself(connection: Connection) -> None:
@@ -189,11 +189,11 @@ def test_a_trace_that_is_none_is_told_and_leaves_its_probe_readable(
 def test_a_damaged_search_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
     sql(path, f"UPDATE autotune_searches SET {column} = ?", value)
     with Store.open(str(path)) as store:
-        for read in (lambda: store.get(SEARCH.id), store.searches):
-            with pytest.raises(StoreError) as caught:
-                read()
-            assert caught.value.message.startswith(f"autotune_searches, id '{SEARCH.id}' is damaged: {why}")
-            assert "--storage" in caught.value.hint
+        with pytest.raises(DamagedRow) as caught:
+            store.get(SEARCH.id)
+        assert caught.value.message.startswith(f"autotune_searches, id '{SEARCH.id}' is damaged: {why}")
+        assert f"autotune runs rm {SEARCH.id}" in caught.value.hint
+        assert store.searches() == ()
 
 
 def test_an_instant_written_by_sqlite_itself_is_read_as_utc(path: Path) -> None:

@@ -25,6 +25,13 @@ from tests.contract.samples import (
     search,
 )
 
+OWNER = SEARCH.owner
+
+
+def interrupt(store: Store, search_id: str) -> None:
+    """End a search of ``OWNER`` as Ctrl-C does."""
+    store.finish(search_id, owner=OWNER, state=SearchState.INTERRUPTED, answer=None, message="Ctrl-C", finished=NOON)
+
 
 def sql(url: str, statement: str, **values: object) -> list[Any]:
     """Run one statement by a connection as the store makes them, without the store."""
@@ -132,10 +139,13 @@ class TestStoreContract:
             lambda store: store.get("nosuch"),
             lambda store: store.probes("nosuch"),
             lambda store: store.add_probe("nosuch", PROBE),
-            lambda store: store.reopen("nosuch", "me", former_owner="you"),
-            lambda store: store.finish("nosuch", state=SearchState.INTERRUPTED, answer=None, message="", finished=NOON),
+            lambda store: store.reopen("nosuch", "me", former_owner="you", lease_s=60),
+            lambda store: store.renew("nosuch", "me", lease_s=60),
+            lambda store: store.finish(
+                "nosuch", owner="me", state=SearchState.INTERRUPTED, answer=None, message="", finished=NOON
+            ),
         ],
-        ids=["get", "probes", "add_probe", "reopen", "finish"],
+        ids=["get", "probes", "add_probe", "reopen", "renew", "finish"],
     )
     def test_an_unknown_search_is_an_error_that_says_what_to_type(
         self, store: Store, call: Callable[[Store], object]
@@ -154,8 +164,10 @@ class TestStoreContract:
         started = search("s", message="")
         store.begin(started)
         end = NOON + timedelta(minutes=3)
-        store.finish("s", state=SearchState.ANSWERED, answer=ANSWER, message="done", finished=end)
-        expected = replace(started, state=SearchState.ANSWERED, answer=ANSWER, message="done", finished=end)
+        store.finish("s", owner=OWNER, state=SearchState.ANSWERED, answer=ANSWER, message="done", finished=end)
+        expected = replace(
+            started, state=SearchState.ANSWERED, answer=ANSWER, message="done", finished=end, lease_until=None
+        )
         assert store.get("s") == expected
 
     @pytest.mark.parametrize(
@@ -167,30 +179,30 @@ class TestStoreContract:
     ) -> None:
         store.begin(search("s"))
         with pytest.raises(StoreError, match=f"cannot end as '{state}'"):
-            store.finish("s", state=state, answer=answer, message="", finished=NOON)
+            store.finish("s", owner=OWNER, state=state, answer=answer, message="", finished=NOON)
         assert store.get("s") == search("s")
 
     def test_an_interrupted_search_goes_on_under_a_new_owner_with_its_probes(self, store: Store) -> None:
         store.begin(search("s", message=""))
         store.add_probe("s", PROBE)
-        store.finish("s", state=SearchState.INTERRUPTED, answer=None, message="Ctrl-C", finished=NOON)
-        assert store.reopen("s", "host:1:2", former_owner=search("s").owner)
-        assert store.get("s") == search("s", message="", owner="host:1:2")
+        interrupt(store, "s")
+        assert store.reopen("s", "host:1:2", former_owner=OWNER, lease_s=60)
+        read = store.get("s")
+        assert read == search("s", message="", owner="host:1:2", lease_until=read.lease_until)
         store.add_probe("s", FITTING_PROBE)
         assert store.probes("s") == (PROBE, FITTING_PROBE)
 
     def test_a_search_that_somebody_else_took_meanwhile_is_left_to_them(self, store: Store) -> None:
         store.begin(search("s", message=""))
-        before = search("s").owner
-        assert store.reopen("s", "first", former_owner=before)
-        assert not store.reopen("s", "second", former_owner=before)
+        assert store.reopen("s", "first", former_owner=OWNER, lease_s=60)
+        assert not store.reopen("s", "second", former_owner=OWNER, lease_s=60)
         assert store.get("s").owner == "first"
 
     @pytest.mark.parametrize("state", [SearchState.ANSWERED, SearchState.NO_ANSWER])
     def test_a_final_search_cannot_be_reopened(self, store: Store, state: SearchState) -> None:
         store.begin(search("s", state=state))
         with pytest.raises(StoreError, match="cannot go on"):
-            store.reopen("s", "me", former_owner=search("s").owner)
+            store.reopen("s", "me", former_owner=OWNER, lease_s=60)
         assert store.get("s").state is state
 
     def test_the_latest_search_of_a_key_is_the_newest_in_a_wanted_state(self, store: Store) -> None:

@@ -73,13 +73,12 @@ class Tool:
     folder: Path
     marker: str = field(default_factory=lambda: f"planted-{uuid.uuid4().hex}")
     """In the environment of all that the tool starts."""
+    storage: str = ""
+    """Address of the ledger; empty = a file in the folder."""
 
     def __post_init__(self) -> None:
         shutil.copy(ASSETS / "holding.py", self.folder)
-
-    @property
-    def storage(self) -> str:
-        return str(self.folder / "ledger.sqlite3")
+        self.storage = self.storage or str(self.folder / "ledger.sqlite3")
 
     @property
     def environment(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 
 from autotune import api
 from autotune.model import Cause, Form, Outcome, Reason, SearchState
+from tests.postgres import Server
 from tests.process.support import Tool, alive, guardian_of, keys, run, wait_for
 
 SHORT_1, SHORT_2, LONG_2 = (1, Form.SHORT), (2, Form.SHORT), (2, Form.LONG)
@@ -45,7 +46,8 @@ def test_c21_the_tool_killed_in_mid_probe_takes_everything_along_and_goes_on_lat
         running.kill()
         tool.no_process_left()
     killed, finished = tool.search()
-    assert (killed.state, keys(finished)) == (SearchState.RUNNING, before)
+    assert (killed.state, keys(finished)) == (SearchState.INTERRUPTED, before)
+    assert "ended without a word" in killed.message
     tool.let_go()
     went_on(tool, tool.run(), killed.id, len(before))
     assert tool.search()[1][: len(before)] == finished
@@ -64,6 +66,7 @@ def test_c21_a_search_stopped_in_mid_probe_goes_on_with_the_command_it_names(
         tool.no_process_left(0.0)
     record, finished = tool.search()
     assert (record.state, keys(finished)) == (SearchState.INTERRUPTED, [SHORT_1])
+    assert record.message == f"stopped by {number.name}"
     (command,) = (line for line in tool.stderr.splitlines() if line.startswith("hint: to continue: "))
     argv = shlex.split(command.removeprefix("hint: to continue: "))
     assert argv[:3] == ["python", "-m", "autotune"]
@@ -107,7 +110,13 @@ def test_a_guardian_killed_in_mid_probe_is_trouble_that_leaves_nothing_alive_and
         tool.no_process_left(0.0)  # what the probe itself had started
 
 
-def test_c35_two_searches_at_once_in_one_ledger_both_finish_with_all_their_probes(tool: Tool) -> None:
+@pytest.mark.parametrize("where", ["sqlite", "postgres"])
+def test_c35_two_searches_at_once_in_one_ledger_both_finish_with_all_their_probes(
+    tool: Tool, where: str, request: pytest.FixtureRequest
+) -> None:
+    if where == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        tool.storage = server.new_url()
     tool.hold(2, 1)
     with tool.running() as first:
         tool.wait_until_held(first)
@@ -133,13 +142,14 @@ def test_a_repeated_command_confirms_with_one_probe_and_another_question_is_sear
     (probe,) = api.show(confirmation.id, tool.storage)[1]
     assert (probe.batch_size, probe.form, probe.reason) == (2, Form.LONG, Reason.CONFIRM)
     # Whether a search is new is decided before its first probe, so that no time is needed for more.
-    other_questions: dict[str, list[str]] = {
-        "--fresh": ["--fresh"],
-        "an argument": ["--", "other"],
-        "the memory limit": ["--memory-limit", "2GiB"],
-        "the file": [],
+    other_questions: dict[str, tuple[list[str], str]] = {
+        "--fresh": (["--fresh"], ""),
+        "an argument": (["--", "other"], "script args none -> other"),
+        "the memory limit": (["--memory-limit", "2GiB"], "memory limit 1 GiB -> 2 GiB"),
+        "the file": ([], "code of holding.py changed"),
     }
-    for what, options in other_questions.items():
+    for what, (options, changed) in other_questions.items():
+        former = tool.searches()[0].id
         if what == "the file":
             with (tool.folder / "holding.py").open("a") as file:
                 file.write("\nWIDER = True\n")
@@ -148,7 +158,10 @@ def test_a_repeated_command_confirms_with_one_probe_and_another_question_is_sear
         newest = tool.searches()[0]
         assert (newest.based_on, newest.state) == (None, SearchState.INTERRUPTED), what
         assert (newest.key == first.key) == (what == "--fresh"), what
-        assert first.id not in done.stderr, what
+        assert first.id not in done.stderr or former == first.id, what
+        anew = [line for line in done.stderr.splitlines() if "changed since" in line]
+        assert len(anew) == bool(changed), what
+        assert all(line.startswith(f"changed since search {former} of") and changed in line for line in anew), what
 
 
 def test_a_search_out_of_time_goes_on_when_it_is_given_more(tool: Tool) -> None:

@@ -5,17 +5,23 @@ from datetime import datetime
 import pytest
 
 from autotune.model import LoaderInfo, Mark, PassPeaks, Phase, SearchState, Trace
-from autotune.report.records import inspection_lines, search_lines, search_table, to_json
-from tests.cli.results import MACHINE, PROBES, RECORD, WORKLOAD
+from autotune.report.records import inspection_lines, runs_table, search_lines, to_json
+from tests.cli.results import MACHINE, PROBES, RECORD, SUMMARY, WORKLOAD
 
 
 def test_searches_are_listed_one_a_line() -> None:
-    unfinished = replace(RECORD, id="ff00", state=SearchState.INTERRUPTED, answer=None, finished=None)
-    assert search_table((RECORD, unfinished)) == (
-        "id            created                  state        max batch  model     device       budget\n"
-        "ab12cd34ef56  2026-03-04 12:00:00 UTC  answered            27  model.py  NVIDIA H200  40 GiB\n"
-        "ff00          2026-03-04 12:00:00 UTC  interrupted          -  model.py  NVIDIA H200  40 GiB"
+    unfinished = replace(SUMMARY, id="ff00", state=SearchState.INTERRUPTED, max_batch=None, finished=None, probes=0)
+    assert runs_table((SUMMARY, unfinished)) == (
+        "id            created                  state        max batch  probes  model     device       budget\n"
+        "ab12cd34ef56  2026-03-04 12:00:00 UTC  answered            27       7  model.py  NVIDIA H200  40 GiB\n"
+        "ff00          2026-03-04 12:00:00 UTC  interrupted          -       0  model.py  NVIDIA H200  40 GiB"
     )
+
+
+def test_a_running_search_says_who_runs_it() -> None:
+    running = replace(RECORD, state=SearchState.RUNNING, owner="gpu-box:4711:1.00")
+    assert "runs as      process 4711 on gpu-box\n" in search_lines(running, ())
+    assert "runs as      process ? on ?\n" in search_lines(replace(running, owner="damaged"), ())
 
 
 def test_one_search_is_shown_in_full() -> None:
