@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.units import format_bytes, format_seconds, parse_bytes
+from autotune.units import format_bytes, format_seconds, parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,17 @@ def test_sizes_are_written() -> None:
 
 def test_seconds_are_written() -> None:
     assert [format_seconds(s) for s in (None, 0.34, 2.14, 185.0)] == ["-", "340 ms", "2.14 s", "3 min 5 s"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30d", 2_592_000), ("12h", 43_200), (" 1.5 H ", 5400), ("90m", 5400), ("45s", 45), ("2w", 1_209_600)],
+)
+def test_a_time_is_read_with_its_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1d2h", "1e3s", "soon"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time; write for example 30d"):
+        parse_duration(text)
