@@ -18,6 +18,7 @@ from autotune.model import (
     Plan,
     Precision,
     ProbeResult,
+    Question,
     SearchRecord,
     SearchResult,
     SearchState,
@@ -82,7 +83,7 @@ class Session:
     ) -> None:
         self._plan = plan
         self._store = store
-        self._launcher = launcher
+        self._launcher = launcher if plan.length_bucket is None else _InBucket(launcher, plan.length_bucket)
         self._observer = observer
         self._workload = workload
         self._machine = machine
@@ -366,6 +367,17 @@ def _nothing_stands(history: Sequence[ProbeResult]) -> None:
     """What a search of the batch alone concludes before it is through: a limit that was not found is no answer."""
 
 
+class _InBucket:
+    """Probes that train on the samples of one length bucket only, whatever they are asked for."""
+
+    def __init__(self, prober: Prober, length_bucket: int) -> None:
+        self._prober = prober
+        self._length_bucket = length_bucket
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        return self._prober.probe(replace(question, length_bucket=self._length_bucket), budget, reserve_bytes)
+
+
 class _StoreRecorder:
     """Commits each probe to one search."""
 
@@ -421,6 +433,7 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             "recommend": plan.recommend,
             # Older versions let a failing evaluation lower the training batch: that question was another one.
             **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
+            **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
             **_tuned(plan),
         }
     )

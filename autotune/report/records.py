@@ -35,7 +35,7 @@ def search_table(records: Sequence[SearchRecord]) -> str:
                 _instant(record.created),
                 record.state.value,
                 str(record.answer.max_batch) if record.answer else _NOTHING,
-                record.workload.ref,
+                record.workload.ref + _of_bucket(record),
                 record.machine.device_name,
                 format_bytes(record.budget.limit_bytes),
             )
@@ -61,6 +61,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         ("allocator", settings.allocator or "default"),
         ("accumulate", str(settings.accumulate)),
     ]
+    if record.plan.length_bucket is not None:
+        rows.append(("length bucket", str(record.plan.length_bucket)))
     if record.based_on:
         rows.append(("confirms", record.based_on))
     if answer is not None:
@@ -82,6 +84,11 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     for probe in probes if verbose else ():
         lines += failure_lines(probe)
     return "\n".join(lines)
+
+
+def _of_bucket(record: SearchRecord) -> str:
+    length = record.plan.length_bucket
+    return "" if length is None else f", samples up to {length} long"
 
 
 def _evaluation(answer: Answer) -> str:
