@@ -62,7 +62,7 @@ class MaxBatch:
     evidence: SearchResult
     """All probes, budget, machine and workload."""
 
-    buckets: "Mapping[int, MaxBatch | None]" = field(default_factory=dict)
+    buckets: "Mapping[int, MaxBatch | None]" = field(default_factory=dict, hash=False)
     """Where ``buckets`` were given, the answer of each, shortest first; None where no sample is so short. The rest here is
     then of the longest that has samples, which is safe for all of them."""
 

@@ -149,7 +149,7 @@ class Indexed:
             like: the user's own loader, whose other arguments loaders take over.
             loader: what is known of it.
             known: sizes of the samples, where the data set was looked at before.
-            repeated: larger batches have the same samples several times: they stand for more that cannot be read again.
+            repeated: larger batches are filled with the largest ones again: they stand for more that cannot be read again.
 
         Raises:
             WorkloadError: it is empty.

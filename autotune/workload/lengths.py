@@ -4,6 +4,7 @@ Of a text as token numbers it is their number, of a spectrogram the number of fr
 lengths, of which the larger counts. What is as large in every sample (features, channels, a fixed picture) is no length.
 """
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from autotune.workload.sizes import Sizes, Spans, part_sizes, shapes_of
 
 _SLOTS = 16
 """Different lengths up to a bucket's of which a sample is kept, where samples cannot be read again by index."""
+_LARGEST = 64
+"""Samples that are kept there for being the largest."""
 IN_CHARACTERS = "length buckets count the characters of texts: the samples of the data set hold no tokens"
 """Said where that is so."""
 
@@ -74,7 +77,8 @@ class Kept:
 def keep(samples: Iterable[object], lengths: Lengths, length: int) -> Kept:
     """Read samples and keep those that make the worst batches of a bucket, and a few shorter ones."""
     seen = longer = longest = 0
-    largest: dict[str, tuple[int, int, object]] = {}  # part -> (its size, number of the sample, the sample)
+    largest: list[tuple[int, int, object]] = []  # (elements, number, sample) as a heap, the smallest first
+    leaders: dict[str, tuple[int, int, object]] = {}  # part -> (its size, number, sample)
     slots: dict[int, tuple[int, object]] = {}
     for number, sample in enumerate(samples):
         measured = lengths.of(sample)
@@ -83,9 +87,12 @@ def keep(samples: Iterable[object], lengths: Lengths, length: int) -> Kept:
             continue
         seen, longest = seen + 1, max(longest, measured)
         sizes = part_sizes(sample)
-        for part, size in {**sizes, "in all": sum(sizes.values())}.items():
-            if part not in largest or size > largest[part][0]:
-                largest[part] = size, number, sample
+        for part, size in sizes.items():
+            if part not in leaders or size > leaders[part][0]:
+                leaders[part] = size, number, sample
+        push = heapq.heappush if len(largest) < _LARGEST else heapq.heappushpop
+        push(largest, (sum(sizes.values()), -number, sample))
         slots.setdefault(_SLOTS * measured // (length + 1), (number, sample))
-    found = {number: sample for _, number, sample in largest.values()} | dict(slots.values())
+    found = {-number: sample for _, number, sample in largest} | dict(slots.values())
+    found |= {number: sample for _, number, sample in leaders.values()}
     return Kept([found[number] for number in sorted(found)], seen, longer, longest)

@@ -23,7 +23,7 @@ class LargestSamples:
         Args:
             sizes: of the samples that were looked at.
             indices: of all samples that can be in a batch.
-            repeated: larger batches have the same samples several times: there are others like them that are not known.
+            repeated: larger batches are filled with the largest ones again: there are others like them that are not known.
         """
         self._totals = sizes.totals
         self._repeated = repeated
@@ -46,10 +46,13 @@ class LargestSamples:
         """The samples nearest to a share of the largest; larger ones last, since one of them makes all as long as it."""
         wanted = share * self._largest
         nearest = sorted(self._totals, key=lambda i: (self._totals[i] > wanted, abs(self._totals[i] - wanted), i))
+        if self._repeated:  # a larger one is never needed to fill the batch
+            nearest = [index for index in nearest if self._totals[index] <= wanted] or nearest[:1]
         return self._filled(nearest, batch_size)
 
     def _filled(self, order: list[int], batch_size: int) -> list[int]:
-        return list(islice(cycle(order) if self._repeated else chain(order, self._rest), batch_size))
+        more = cycle(order[:MOST_CANDIDATES]) if self._repeated else self._rest
+        return list(islice(chain(order, more), batch_size))
 
 
 class WorstLists:
