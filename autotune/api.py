@@ -380,7 +380,10 @@ def _opened(
         from autotune.storage.store import Store
 
         store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
-        workload, machine = launcher.describe(plan.device, plan.multiple_of, buckets)
+        one = () if plan.length_bucket is None else (plan.length_bucket,)  # a recommendation for one is searched anew
+        workload, machine = launcher.describe(plan.device, plan.multiple_of, buckets or one)
+        if one:
+            workload = workload.within(workload.buckets[0])
         plan = with_own_settings(plan, workload)
         held = 0
         if trains_here:

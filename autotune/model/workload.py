@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from autotune.errors import UsageError
 from autotune.model.settings import Settings
 from autotune.model.traits import Traits
 
@@ -93,7 +94,16 @@ class WorkloadInfo:
     """Length buckets that were asked for, shortest first; in a search of one of them that one alone."""
 
     def within(self, bucket: LengthBucket) -> "WorkloadInfo":
-        """What is known of the workload with the samples of one bucket."""
+        """What is known of the workload with the samples of one bucket.
+
+        Raises:
+            UsageError: there are none.
+        """
+        if not bucket.longest:
+            raise UsageError(
+                f"{self.ref} has no samples that are at most {bucket.max_length} long",
+                hint="give --buckets lengths that its samples have",
+            )
         return replace(
             self,
             batch=bucket.batch,

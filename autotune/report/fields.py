@@ -134,6 +134,8 @@ class Asked(_Part):
     """Words of the training command, with placeholders; empty for a workload file."""
     templates: dict[str, str]
     """How the command is told settings."""
+    length_bucket: int | None = Field(default=None, ge=1)
+    """Only samples at most so long were trained on; null: all, also in files of older versions."""
 
 
 class Batch(_Part):

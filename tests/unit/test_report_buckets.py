@@ -72,6 +72,7 @@ def test_the_document_is_that_of_the_longest_bucket_with_all_beside_it() -> None
         update={"warnings": ()}
     )
     assert content.warnings == bucket_advice(BUCKETED)
+    assert content.asked is not None and content.asked.length_bucket == 2048, "what a check asks again"
     written = json.loads(to_text(content))
     VALIDATOR.validate(written)
     assert written["batch"]["max_batch"] == 24

@@ -120,6 +120,7 @@ GOLDEN = {
         "script_args": [],
         "command": [],
         "templates": {},
+        "length_bucket": None,
     },
     "check": None,
     "buckets": [],
