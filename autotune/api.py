@@ -7,9 +7,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.ledger import default_storage
 from autotune.model import (
+    Bucketed,
     Budget,
     Diagnosis,
     Evaluation,
@@ -32,7 +33,7 @@ from autotune.model import (
     Source,
     WorkloadInfo,
 )
-from autotune.planning import PlanOptions, make_plan, with_own_settings
+from autotune.planning import PlanOptions, length_buckets, make_plan, with_own_settings
 from autotune.ports import Laboratory, SearchObserver
 from autotune.session import Session
 from autotune.units import format_bytes, format_seconds
@@ -60,6 +61,10 @@ class MaxBatch:
     """Smallest larger size that was executed and is not safe; None when a bound ended the search."""
     evidence: SearchResult
     """All probes, budget, machine and workload."""
+
+    buckets: "Mapping[int, MaxBatch | None]" = field(default_factory=dict, hash=False)
+    """Where ``buckets`` were given, the answer of each, shortest first; None where no sample is so short. The rest here is
+    then of the longest that has samples, which is safe for all of them."""
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -127,6 +132,7 @@ def find_max_batch(
     device_wait_s: float = 600.0,
     seed: int = 0,
     eval_batch: int | None = None,
+    buckets: Sequence[int] | None = None,
     storage: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     observer: SearchObserver | None = None,
@@ -167,6 +173,9 @@ def find_max_batch(
         device_wait_s: how long probes of other searches on the device are waited for, each time, seconds; 0 = not at all.
         seed: of every probe.
         eval_batch: evaluate in batches of this size; default: of the training batch's, as far as they fit.
+        buckets: length buckets, for samplers that group samples by length: the largest length in each, ascending. Each
+            gets an answer of its own, for samples at most so long (see ``MaxBatch.buckets``). Lengths must vary: in
+            ``make_dataset`` or ``make_loader``, or by ``shorten``.
         storage: ledger, a path or database URL; default: the platform's data directory or ``AUTOTUNE_STORAGE``.
         fresh: search anew, whatever the ledger knows.
         observer: is told of every probe; default: the ``autotune`` logger at level INFO.
@@ -210,8 +219,30 @@ def find_max_batch(
             recommend=False,
         )
         trains_here = not source.command  # a command trains in a process of its own
-        result = _search(asked, storage, fresh, observer or LogObserver(), trains_here=trains_here)
+        observer = observer or LogObserver()
+        if buckets is not None:
+            return _by_bucket(_search_buckets(asked, buckets, storage, fresh, observer, trains_here=trains_here))
+        return _answer(_search(asked, storage, fresh, observer, trains_here=trains_here))
+
+
+def _answer(result: SearchResult) -> MaxBatch:
     return MaxBatch(result.answer.max_batch, result.answer.refuted_at, result)
+
+
+def _by_bucket(found: Bucketed) -> MaxBatch:
+    """The answers of all buckets.
+
+    Raises:
+        NothingFits, TimeRanOut: one of them has none; a note says which have.
+    """
+    answers = {row.bucket.max_length: _answer(row.result) if row.result else None for row in found.rows}
+    error, widest = found.error, found.widest
+    if error is not None:
+        known = ", ".join(f"{length}: batch {int(answer)}" for length, answer in answers.items() if answer)
+        error.add_note(f"length buckets with an answer: {known or 'none'}")
+        raise error
+    assert widest is not None  # no bucket with samples: refused before the search
+    return replace(_answer(widest), buckets=answers)
 
 
 def _source(workload: object, functions: "dict[str, Any]", path: Path) -> Source:
@@ -260,6 +291,26 @@ def search(
     return _search(plan, storage, fresh, observer or LogObserver(), trains_here=False)
 
 
+def search_buckets(
+    plan: Plan,
+    buckets: Sequence[int],
+    *,
+    storage: str | None = None,
+    fresh: bool = False,
+    observer: SearchObserver | None = None,
+) -> Bucketed:
+    """The same for each length bucket by itself; that nothing fits, or time ran out, is then told for each.
+
+    Args:
+        plan: of all of them.
+        buckets: the largest length in each, ascending.
+
+    Raises:
+        WorkloadError, EnvironmentTrouble, StoreError, UsageError: see ``find_max_batch``.
+    """
+    return _search_buckets(plan, buckets, storage, fresh, observer or LogObserver(), trains_here=False)
+
+
 def _search(
     plan: Plan,
     storage: str | os.PathLike[str] | None,
@@ -268,7 +319,51 @@ def _search(
     *,
     trains_here: bool,
 ) -> SearchResult:
-    """``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then."""
+    with _opened(plan, storage, observer, trains_here=trains_here) as opened:
+        return opened.session(opened.plan, opened.workload).run(fresh=fresh)
+
+
+def _search_buckets(
+    plan: Plan,
+    buckets: Sequence[int],
+    storage: str | os.PathLike[str] | None,
+    fresh: bool,
+    observer: SearchObserver,
+    *,
+    trains_here: bool,
+) -> Bucketed:
+    from autotune import buckets as by_length
+
+    lengths = length_buckets(buckets, plan)
+    with _opened(plan, storage, observer, lengths, trains_here=trains_here) as opened:
+        return by_length.search_buckets(
+            opened.plan, opened.workload, opened.machine, opened.session, observer, fresh=fresh
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    plan: Plan
+    """With the workload's own settings."""
+    workload: WorkloadInfo
+    machine: Machine
+    session: Callable[[Plan, WorkloadInfo], Session]
+    """Opens the search of this plan, or of a part of it."""
+
+
+@contextmanager
+def _opened(
+    plan: Plan,
+    storage: str | os.PathLike[str] | None,
+    observer: SearchObserver,
+    buckets: Sequence[int] = (),
+    *,
+    trains_here: bool,
+) -> Iterator[_Opened]:
+    """The processes, the ledger and the budget of a search.
+
+    ``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then.
+    """
     _refuse_inside()
     from autotune.probe.host import own_data_bytes
 
@@ -285,7 +380,10 @@ def _search(
         from autotune.storage.store import Store
 
         store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
-        workload, machine = launcher.describe(plan.device, plan.multiple_of)
+        one = () if plan.length_bucket is None else (plan.length_bucket,)  # a recommendation for one is searched anew
+        workload, machine = launcher.describe(plan.device, plan.multiple_of, buckets or one)
+        if one:
+            workload = workload.within(workload.buckets[0])
         plan = with_own_settings(plan, workload)
         held = 0
         if trains_here:
@@ -294,11 +392,13 @@ def _search(
         with launcher.turn():  # else another search's probe would count as what others hold
             budget = _budget(plan, machine, held, workload.device_used_bytes)
         observer.found(workload, machine, budget)
-        session = Session(plan, store, launcher, observer, workload, machine, budget, started)
-        result = session.run(fresh=fresh)
+
+        def session(plan: Plan, workload: WorkloadInfo) -> Session:
+            return Session(plan, store, launcher, observer, workload, machine, budget, started)
+
+        yield _Opened(plan, workload, machine, session)
         if turns.waited_s >= _WORTH_TELLING_S:
             observer.note(f"{format_seconds(turns.waited_s)} of the time went by waiting for probes of other searches")
-        return result
 
 
 def _turns(plan: Plan, say: Callable[[str], None], started: float | None = None) -> "Turns":

@@ -137,6 +137,43 @@ def make_plan(
     )
 
 
+def length_buckets(lengths: Sequence[int], plan: Plan) -> tuple[int, ...]:
+    """Checked bounds of length buckets.
+
+    Raises:
+        UsageError: they are not in ascending order and above zero, or the plan is of something that has none.
+    """
+    if isinstance(lengths, str | bytes) or not isinstance(lengths, Sequence) or not lengths:
+        raise UsageError(f"buckets is {lengths!r}", hint="give the longest length of each: buckets=[128, 512, 2048]")
+    for length in lengths:
+        if isinstance(length, bool) or not isinstance(length, SupportsIndex) or operator.index(length) < 1:
+            raise UsageError(
+                f"{length!r} is no length of a bucket", hint="give whole numbers from 1 on: --buckets 128,512,2048"
+            )
+    checked = tuple(operator.index(length) for length in lengths)
+    ascending = tuple(sorted(set(checked)))
+    if checked != ascending:
+        what = "not in ascending order" if len(ascending) == len(checked) else "not all different"
+        raise UsageError(
+            f"length buckets {_listed(checked)} are {what}", hint=f"give them as --buckets {_listed(ascending)}"
+        )
+    if plan.source.command:
+        raise UsageError(
+            "length buckets are made of the samples of a data set, and what a training command trains on is not seen",
+            hint=f"search each length by itself, for example with: --max-length {checked[0]} in the command",
+        )
+    if plan.space or plan.effective_batch is not None:
+        raise UsageError(
+            "length buckets are of the batch alone, and a search of settings would choose others for each",
+            hint="use: autotune max-batch MODEL --buckets " + _listed(checked),
+        )
+    return checked
+
+
+def _listed(lengths: Sequence[int]) -> str:
+    return ",".join(str(length) for length in lengths)
+
+
 def with_own_settings(plan: Plan, workload: WorkloadInfo) -> Plan:
     """The plan with what the workload trains with by itself, wherever nothing else was asked for.
 

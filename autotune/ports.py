@@ -60,16 +60,20 @@ class Laboratory(Prober, Protocol):
         """
         ...
 
-    def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
+    def describe(
+        self, device: str, batch_size: int, length_buckets: Sequence[int] = ()
+    ) -> tuple[WorkloadInfo, Machine]:
         """What the workload is, and the machine.
 
         Args:
             device: ``auto``, or a torch device.
             batch_size: a small one that the workload may be asked for.
+            length_buckets: what to find out of the workload besides, shortest first.
 
         Raises:
             WorkloadError: the workload fails by itself.
             EnvironmentTrouble: the device is not there, or processes cannot be started.
+            UsageError: the workload has no lengths to make buckets of.
         """
         ...
 

@@ -25,6 +25,7 @@ from autotune.model import (
     Plan,
     Precision,
     ProbeResult,
+    Question,
     SearchRecord,
     SearchResult,
     SearchState,
@@ -85,7 +86,7 @@ class Session:
     ) -> None:
         self._plan = plan
         self._store = store
-        self._launcher = launcher
+        self._launcher = launcher if plan.length_bucket is None else _InBucket(launcher, plan.length_bucket)
         self._observer = observer
         self._workload = workload
         self._machine = machine
@@ -397,6 +398,17 @@ def _nothing_stands(history: Sequence[ProbeResult]) -> None:
     """What a search of the batch alone concludes before it is through: a limit that was not found is no answer."""
 
 
+class _InBucket:
+    """Probes that train on the samples of one length bucket only, whatever they are asked for."""
+
+    def __init__(self, prober: Prober, length_bucket: int) -> None:
+        self._prober = prober
+        self._length_bucket = length_bucket
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        return self._prober.probe(replace(question, length_bucket=self._length_bucket), budget, reserve_bytes)
+
+
 def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: Precision) -> AutotuneError:
     """The error for a search that ended without an answer."""
     from autotune.report.memory_split import memory_split
@@ -441,6 +453,7 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             "recommend": plan.recommend,
             # Older versions let a failing evaluation lower the training batch: that question was another one.
             **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
+            **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
             **_tuned(plan),
         }
     )

@@ -1,9 +1,10 @@
 """The way of ``search`` and ``max-batch`` from a command line to a result, or to an error that says what is left."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from autotune import api
 from autotune.cli.console import Screen
@@ -13,13 +14,59 @@ from autotune.cli.progress import Progress, Verbosity
 from autotune.cli.signals import Stopped
 from autotune.cli.write import check_writable, set_aside, write_whole
 from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted, NothingFits, UsageError, WorkloadError
-from autotune.model import Plan, SearchResult
-from autotune.report.document import document, failure_document, to_text
-from autotune.report.fields import FailureDocument
+from autotune.model import Bucketed, Plan, SearchResult
+from autotune.report.buckets import bucket_advice
+from autotune.report.document import bucket_document, bucket_fields, document, failure_document, to_text
+from autotune.report.fields import Document, FailureDocument
+
+Found = TypeVar("Found")
 
 
 def ask(asked: Asked, *, recommend: bool) -> SearchResult:
     """Search, with progress on stderr.
+
+    Raises:
+        AutotuneError: see ``_ask``.
+    """
+
+    def search(plan: Plan, progress: Progress) -> SearchResult:
+        return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress)
+
+    return _ask(asked, search, recommend=recommend)
+
+
+def ask_buckets(asked: Asked) -> Bucketed:
+    """Search each length bucket, with progress on stderr. Where one has no answer, ``keep_buckets`` says so.
+
+    Raises:
+        AutotuneError: see ``_ask``.
+    """
+
+    def search(plan: Plan, progress: Progress) -> Bucketed:
+        lengths = _lengths(asked.buckets or "")
+        return api.search_buckets(plan, lengths, storage=asked.storage, fresh=asked.fresh, observer=progress)
+
+    return _ask(asked, search, recommend=False)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    """Numbers between commas.
+
+    Raises:
+        UsageError: there is something else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    wrong = [part for part in parts if not (part.isascii() and part.isdecimal())]
+    if wrong:
+        raise UsageError(
+            f"--buckets {text!r}: {wrong[0]!r} is no length",
+            hint="give whole numbers, for example --buckets 128,512,2048",
+        )
+    return tuple(int(part) for part in parts)
+
+
+def _ask(asked: Asked, search: Callable[[Plan, Progress], Found], *, recommend: bool) -> Found:
+    """Make the plan and search.
 
     Raises:
         AutotuneError: whatever ``api`` raises, and ``Interrupted`` on Ctrl-C and SIGTERM. Before that the document
@@ -62,7 +109,7 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
             trials=asked.trials,
         )
         with progress:
-            return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress)
+            return search(plan, progress)
     except AutotuneError as error:
         _give_up(asked, error, plan, progress)
         raise
@@ -79,7 +126,40 @@ def keep(asked: Asked, result: SearchResult) -> None:
     Raises:
         EnvironmentTrouble: it could not be written.
     """
-    content = document(result)
+    _keep(asked, document(result))
+
+
+def keep_buckets(asked: Asked, found: Bucketed) -> None:
+    """The same for length buckets.
+
+    Raises:
+        EnvironmentTrouble: it could not be written.
+        NothingFits, TimeRanOut: a bucket with samples has no answer. Then nothing is written, and an older recommendation
+            that no longer holds is moved aside.
+    """
+    error = found.error
+    if error is None:
+        _keep(asked, bucket_document(found))
+        return
+    content = failure_document(
+        error,
+        created=datetime.now(UTC),
+        ref=asked.model,
+        settings=found.plan.settings,
+        workload=found.workload,
+        machine=found.machine,
+        warnings=bucket_advice(found),
+        buckets=bucket_fields(found),
+    )
+    if asked.output is not None and isinstance(error, NothingFits):
+        error.add_note(_moved(asked.output))
+    if asked.json:
+        Screen(stderr=False).say(to_text(content).rstrip("\n"))
+    tell_pipeline(asked.title, asked.output_files, content, error)
+    raise error
+
+
+def _keep(asked: Asked, content: Document) -> None:
     text = to_text(content)
     try:
         if asked.output is not None:

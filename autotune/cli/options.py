@@ -97,6 +97,14 @@ _EvalBatch = Annotated[
         help="Evaluate in batches of this size; default: the training batch's, as far as it fits.", show_default=False
     ),
 ]
+_Buckets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LENGTHS",
+        help="Find a batch for each length bucket: samples at most so long, e.g. 128,512,2048.",
+        show_default=False,
+    ),
+]
 _Objective = Annotated[Objective, typer.Option(help="What the settings are chosen for.")]
 _Fix = Annotated[
     list[str] | None,
@@ -149,6 +157,7 @@ class Asked:
     device_wait_s: float
     seed: int
     eval_batch: int | None
+    buckets: str | None
     tune: bool
     """Whether settings are searched as well; if not, the options from here to ``trials`` are the defaults."""
     objective: Objective
@@ -184,6 +193,8 @@ class Asked:
             )
 
 
+_OF_THE_BATCH = frozenset({"buckets"})
+"""Parameters of a command that searches the batch alone."""
 _OF_SETTINGS = frozenset({"objective", "fix", "allow", "forbid", "effective_batch", "world", "trials"})
 """Parameters of a command that searches settings."""
 
@@ -212,6 +223,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         device_wait: DeviceWait = 600.0,
         seed: _Seed = 0,
         eval_batch: _EvalBatch = None,
+        buckets: _Buckets = None,
         objective: _Objective = Objective.THROUGHPUT,
         fix: _Fix = None,
         allow: _Allow = None,
@@ -248,6 +260,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 device_wait_s=device_wait,
                 seed=seed,
                 eval_batch=eval_batch,
+                buckets=buckets,
                 tune=tune,
                 objective=objective,
                 fix=tuple(fix or ()),
@@ -269,8 +282,8 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         )
 
     command.__doc__ = run.__doc__
-    if not tune:  # typer reads the signature
-        whole = inspect.signature(command)
-        kept = [one for name, one in whole.parameters.items() if name not in _OF_SETTINGS]
-        command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
+    others = _OF_THE_BATCH if tune else _OF_SETTINGS
+    whole = inspect.signature(command)  # which typer reads
+    kept = [one for name, one in whole.parameters.items() if name not in others]
+    command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
     return command

@@ -3,6 +3,7 @@
 Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), instants are aware UTC datetimes.
 """
 
+from autotune.model.buckets import Bucketed, BucketResult
 from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
 from autotune.model.machine import Budget, Machine, digest, short_digest
@@ -36,13 +37,15 @@ from autotune.model.settings import (
 from autotune.model.trace import Mark, PassPeaks, Trace
 from autotune.model.traits import Traits
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
-from autotune.model.workload import LoaderInfo, Recognised, Source, WorkloadInfo
+from autotune.model.workload import LengthBucket, LoaderInfo, Recognised, Source, WorkloadInfo
 
 __all__ = [
     "ALLOCATOR_VARIABLES",
     "AllocationGroup",
     "Answer",
     "Attention",
+    "BucketResult",
+    "Bucketed",
     "Budget",
     "Cause",
     "Checkpointing",
@@ -59,6 +62,7 @@ __all__ = [
     "Foretold",
     "Form",
     "Health",
+    "LengthBucket",
     "LoaderInfo",
     "Loading",
     "Machine",

@@ -26,6 +26,8 @@ class Question:
     """For ``Form.COMPARE``: what ``settings`` are compared with."""
     evaluate_at: int | None = None
     """Batch size of the workload's evaluation; None = that of training, 0 = no evaluation."""
+    length_bucket: int | None = None
+    """As in ``Plan``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ class Plan:
     """How many settings the sampler may propose at most, beside those that are known to pay."""
     eval_batch: int | None = None
     """Batch size that evaluation is to run at; None = that of training, as far as it fits."""
+    length_bucket: int | None = None
+    """Only samples at most so long are trained on; None = all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

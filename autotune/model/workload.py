@@ -1,7 +1,8 @@
 """What the user trains, and where it comes from."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from autotune.errors import UsageError
 from autotune.model.settings import Settings
 from autotune.model.traits import Traits
 
@@ -26,6 +27,29 @@ class LoaderInfo:
     pin_memory: bool
     drop_last: bool
     """Whether a last batch that is not whole is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthBucket:
+    """The samples of a workload that are at most so long, as a sampler that groups them by length puts them together."""
+
+    max_length: int
+    """Bound of the bucket."""
+    longest: int
+    """Length of the longest sample in it; 0 = there is none."""
+    samples: int | None
+    """Samples of the data set seen that are at most so long; None where batches are cut to the length."""
+    longer: int | None
+    """Samples seen that are longer; None as above."""
+    batch: str = ""
+    """Shapes and types of a batch, in words."""
+    data_set_size: int | None = None
+    """Upper bound for the batch; None as in ``WorkloadInfo``."""
+    varies: bool = False
+    """Whether samples within it differ in length."""
+    sized: bool = True
+    loader: LoaderInfo | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +90,30 @@ class WorkloadInfo:
     """What the user should know: data only sampled, fork unsafe …"""
     parts: tuple[tuple[str, str], ...] = ()
     """(what, short hash) of all that the fingerprint is made of, to say which of it changed; left out by older ledgers."""
+    buckets: tuple[LengthBucket, ...] = ()
+    """Length buckets that were asked for, shortest first; in a search of one of them that one alone."""
+
+    def within(self, bucket: LengthBucket) -> "WorkloadInfo":
+        """What is known of the workload with the samples of one bucket.
+
+        Raises:
+            UsageError: there are none.
+        """
+        if not bucket.longest:
+            raise UsageError(
+                f"{self.ref} has no samples that are at most {bucket.max_length} long",
+                hint="give --buckets lengths that its samples have",
+            )
+        return replace(
+            self,
+            batch=bucket.batch,
+            data_set_size=bucket.data_set_size,
+            varies=bucket.varies,
+            sized=bucket.sized,
+            loader=bucket.loader,
+            notes=bucket.notes,
+            buckets=(bucket,),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from autotune.model import Phase, WorkloadInfo
+from autotune.errors import AutotuneError
+from autotune.model import LengthBucket, Phase, WorkloadInfo
 from autotune.probe.abilities import with_abilities
 from autotune.probe.devices import look_at_device
 from autotune.probe.host import own_data_bytes
@@ -32,6 +33,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
 
     Raises:
         EnvironmentTrouble: the device asked for is not there.
+        UsageError: there are no lengths to make the buckets of that were asked for.
         BaseException: whatever the user's code raises while it makes the model or the batch.
     """
     process_bytes = own_data_bytes()
@@ -44,6 +46,8 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         optimizer = workload.make_optimizer(trainable(model))
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters()]
     batch = _batch_in_words(workload, order.batch_size)
+    with recorder.during(Phase.DATA):
+        buckets = tuple(_bucket(workload, length, order.batch_size) for length in order.length_buckets)
     info = WorkloadInfo(
         ref=order.source.ref,
         fingerprint=fingerprint(order.source, workload, shapes, batch),
@@ -65,6 +69,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         own=workload.own,
         notes=workload.notes,
         parts=fingerprint_parts(order.source, workload, shapes, batch),
+        buckets=buckets,
     )
     return {"workload": asdict(with_others(info, machine)), "machine": asdict(machine)}
 
@@ -109,6 +114,38 @@ class _NoRandomParameters(TorchFunctionMode):
         kwargs = kwargs or {}
         filled = args[0] if args else kwargs.get("tensor")  # torch.nn.init hands it on by name
         return filled if filled is not None and func in self._LEFT_OUT else func(*args, **kwargs)
+
+
+def _bucket(workload: Workload, length: int, batch_size: int) -> LengthBucket:
+    """What the workload has for one length bucket."""
+    found = workload.within(length)
+    own, seen = found.workload, found.seen
+    if own is None:
+        assert seen is not None
+        return LengthBucket(max_length=length, longest=0, samples=0, longer=seen.longer)
+    batch = _batch_in_words(own, batch_size)
+    return LengthBucket(
+        max_length=length,
+        longest=_longest(own, length, batch_size) if seen is None else seen.longest,
+        samples=None if seen is None else seen.samples,
+        longer=None if seen is None else seen.longer,
+        batch=batch,
+        data_set_size=own.data_set_size,
+        varies=own.varies,
+        sized=own.sized,
+        loader=own.loader,
+        notes=own.notes,
+    )
+
+
+def _longest(workload: Workload, length: int, batch_size: int) -> int:
+    """Length of a batch that is cut to a bucket; the bucket's own where no batch of this size can be made."""
+    try:
+        return workload.longest(batch_size)
+    except AutotuneError:  # it cannot be cut
+        raise
+    except Exception:  # noqa: BLE001 - as below
+        return length
 
 
 def _batch_in_words(workload: Workload, batch_size: int) -> str:

@@ -7,7 +7,7 @@ the same. Closing it (or dying) ends every process below.
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,12 +107,15 @@ class Launcher:
         if self._forks:
             self._begin_loading(device)
 
-    def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
+    def describe(
+        self, device: str, batch_size: int, length_buckets: Sequence[int] = ()
+    ) -> tuple[WorkloadInfo, Machine]:
         """Load the workload, build it once on the CPU, and look at the machine.
 
         Raises:
             WorkloadError: the user's file or model building fails; ``detail`` is the user's traceback.
             EnvironmentTrouble: the device is not there, or processes cannot be started.
+            UsageError: there are no lengths to make buckets of.
         """
         begin_s = _FIRST_S if device == "cpu" else _FIRST_DEVICE_S
         if self._forks and not self._zygote:
@@ -120,7 +123,12 @@ class Launcher:
             self._load_zygote(device)  # before the device is asked for, which takes no time then
         with self._turns.before(device) if self._turns else nullcontext():
             ended, _, stderr, _ = self._run(
-                Op.DESCRIBE, begin_s=begin_s, device=device, batch_size=batch_size, prebuild_s=self._timeout_s / 2
+                Op.DESCRIBE,
+                begin_s=begin_s,
+                device=device,
+                batch_size=batch_size,
+                length_buckets=tuple(length_buckets),
+                prebuild_s=self._timeout_s / 2,
             )
         answer = read_answer(ended)
         if answer and answer.refused is not None:
@@ -165,6 +173,7 @@ class Launcher:
             trace_unit=question.trace_unit,
             trace_largest=question.trace_largest,
             evaluate_at=question.evaluate_at,
+            length_bucket=question.length_bucket,
             trace_path=str(trace_path),
         )
         trace = read_trace(trace_path)

@@ -34,6 +34,11 @@ def run_probe(
     """
     if isinstance(recorder.meter, CudaMeter):
         recorder.meter.start(order.device_uuid)
+    if order.length_bucket is not None:
+        with recorder.during(Phase.DATA):
+            found = workload.within(order.length_bucket).workload
+        assert found is not None, "no probe is asked for where there are no samples"
+        workload = found
     if order.form not in (Form.COMPARE, Form.LOADING):
         _train(order, workload, device, recorder, made)
         return

@@ -47,6 +47,10 @@ class Order:
     """For ``Form.COMPARE``: what ``settings`` are compared with."""
     evaluate_at: int | None = None
     """Batch size of the workload's evaluation; None = ``batch_size``, 0 = no evaluation."""
+    length_bucket: int | None = None
+    """For ``probe``: train only on samples at most so long; None = on all."""
+    length_buckets: tuple[int, ...] = ()
+    """For ``describe``: what to find out of the data besides."""
     trace_path: str = ""
     """File the trace is written to."""
     prebuild_s: float | None = None
@@ -63,6 +67,7 @@ class Order:
         """Read what ``write`` wrote."""
         fields = json.loads(Path(path).read_text())
         source, settings, reference = fields.pop("source"), fields.pop("settings"), fields.pop("reference")
+        fields["length_buckets"] = tuple(fields["length_buckets"])
         lists = {name: tuple(value) for name, value in source.items() if isinstance(value, list)}
         return cls(
             op=Op(fields.pop("op")),

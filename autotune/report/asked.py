@@ -25,6 +25,7 @@ _PLAIN = (
     "effective_batch",
     "world",
     "trials",
+    "length_bucket",
 )
 """Fields that a plan and the file write alike. How long a device is waited for is for whoever asks again to say."""
 

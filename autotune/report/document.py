@@ -10,14 +10,25 @@ from pydantic import TypeAdapter, ValidationError
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.knobs import in_words
-from autotune.model import Answer, Machine, Outcome, ProbeResult, SearchResult, Settings, WorkloadInfo
+from autotune.model import (
+    Answer,
+    Bucketed,
+    BucketResult,
+    Machine,
+    Outcome,
+    ProbeResult,
+    SearchResult,
+    Settings,
+    WorkloadInfo,
+)
 from autotune.report.advice import advice
 from autotune.report.asked import asked_fields, settings_of
 from autotune.report.baseline import baseline, is_own, throughput
+from autotune.report.buckets import bucket_advice
 from autotune.report.commands import training_command
 from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
-from autotune.report.fields import Batch, Check, Document, Error, Evidence, FailureDocument, NoBatch
+from autotune.report.fields import Batch, Check, Document, Error, Evidence, FailureDocument, LengthBucket, NoBatch
 from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
@@ -76,6 +87,39 @@ def document(result: SearchResult) -> Document:
     )
 
 
+def bucket_document(found: Bucketed) -> Document:
+    """That of the longest length bucket that has an answer, with those of all of them.
+
+    Args:
+        found: without a bucket that has samples and no answer.
+    """
+    assert found.widest is not None, "nothing was found"
+    whole = document(found.widest)
+    return whole.model_copy(update={"buckets": bucket_fields(found), "warnings": bucket_advice(found)})
+
+
+def bucket_fields(found: Bucketed) -> tuple[LengthBucket, ...]:
+    """The answer, or why there is none, of each length bucket."""
+    return tuple(_bucket(row) for row in found.rows)
+
+
+def _bucket(row: BucketResult) -> LengthBucket:
+    result, error = row.result, row.error
+    proof = result.certificate if result else None
+    return LengthBucket(
+        max_length=row.bucket.max_length,
+        longest=row.bucket.longest or None,
+        samples=row.bucket.samples,
+        max_batch=result.answer.max_batch if result else None,
+        refuted_at=result.answer.refuted_at if result else None,
+        limited_by=result.answer.limited_by if result else None,
+        samples_per_second=_rate(proof),
+        peak_bytes=proof.measurement.peak_device_bytes if proof else None,
+        search_id=result.search_id if result else None,
+        error=Error(kind=error.kind, message=error.message, hint=error.hint) if error else None,
+    )
+
+
 def failure_document(
     error: AutotuneError,
     *,
@@ -86,6 +130,7 @@ def failure_document(
     machine: Machine | None = None,
     warnings: Sequence[str] = (),
     check: Check | None = None,
+    buckets: tuple[LengthBucket, ...] = (),
 ) -> FailureDocument:
     """What ``--json`` prints when there is no answer.
 
@@ -98,6 +143,7 @@ def failure_document(
         machine: None when the search ended before it was looked at.
         warnings: what was found out on the way.
         check: where it was one.
+        buckets: what came out for each length bucket.
     """
     known = _workload(workload) if workload else WorkloadFields(ref=ref, fingerprint=None, parameters=None)
     return FailureDocument(
@@ -119,6 +165,7 @@ def failure_document(
         search_id=None,
         limited_by=None,
         warnings=tuple(warnings),
+        buckets=buckets,
         error=Error(kind=error.kind, message=error.message, hint=error.hint),
         check=check,
     )

@@ -3,13 +3,14 @@
 History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
-and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``.
+and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``.
 What an older file leaves out is what autotune did when it was written.
 """
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from autotune.errors import UsageError
 from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, Objective, OptimizerKind, Precision
@@ -133,6 +134,8 @@ class Asked(_Part):
     """Words of the training command, with placeholders; empty for a workload file."""
     templates: dict[str, str]
     """How the command is told settings."""
+    length_bucket: int | None = Field(default=None, ge=1)
+    """Only samples at most so long were trained on; null: all, also in files of older versions."""
 
 
 class Batch(_Part):
@@ -277,6 +280,49 @@ class Error(_Part):
     hint: str
 
 
+class LengthBucket(_Part):
+    """The answer for samples that are at most so long, in batches of their own."""
+
+    max_length: int = Field(ge=1)
+    """Largest length in the bucket."""
+    longest: int | None
+    """Length of the longest sample in it, which was measured; null when there is none."""
+    samples: int | None
+    """Samples seen that are in it; null when batches were cut to the length."""
+    max_batch: int | None = Field(ge=1)
+    """Largest certified size; null when there is none."""
+    refuted_at: int | None
+    """As in batch."""
+    limited_by: str | None
+    """What keeps the batch from being larger."""
+    samples_per_second: float | None
+    """Throughput of one device at max_batch."""
+    peak_bytes: int | None
+    """Device-wide peak of the job at max_batch."""
+    search_id: str | None
+    """The search in autotune's ledger."""
+    error: Error | None = None
+    """Why there is no answer; null also when there is no such sample."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.max_batch is not None and (self.longest is None or self.error is not None):
+            raise ValueError(f"max_batch is {self.max_batch}, and nothing was measured")
+        if self.max_batch is not None and self.refuted_at is not None and self.refuted_at <= self.max_batch:
+            raise ValueError(f"refuted_at {self.refuted_at} is not above max_batch {self.max_batch}")
+        return self
+
+
+def _ascending(buckets: tuple[LengthBucket, ...]) -> tuple[LengthBucket, ...]:
+    for shorter, longer in pairwise(buckets):
+        if shorter.max_length >= longer.max_length:
+            raise ValueError(f"length bucket {longer.max_length} comes after {shorter.max_length}")
+    return buckets
+
+
+LengthBuckets = Annotated[tuple[LengthBucket, ...], AfterValidator(_ascending)]
+
+
 class Document(_Part):
     """A recommendation: the content of autotune.json."""
 
@@ -305,6 +351,9 @@ class Document(_Part):
     """Null in files of older versions."""
     check: Check | None = None
     """Null but for what autotune check --json prints."""
+    buckets: LengthBuckets = ()
+    """Answers for each length bucket, shortest first; all else is then of the longest that has samples. Empty where lengths
+    were not told apart."""
 
 
 class FailureDocument(_Part):
@@ -325,6 +374,8 @@ class FailureDocument(_Part):
     search_id: None
     limited_by: None
     warnings: tuple[str, ...]
+    buckets: LengthBuckets = ()
+    """Of each length bucket, where one of them has no answer."""
     error: Error
     check: Check | None = None
     """Null but for what autotune check --json prints."""

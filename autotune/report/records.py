@@ -74,6 +74,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     ]
     if record.state is SearchState.RUNNING:
         rows.append(("runs as", owner_words(record.owner)))
+    if record.plan.length_bucket is not None:
+        rows.append(("length bucket", str(record.plan.length_bucket)))
     if record.based_on:
         rows.append(("confirms", record.based_on))
     if answer is not None:

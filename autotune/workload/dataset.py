@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -11,13 +12,28 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from autotune.errors import WorkloadError
 from autotune.model import LoaderInfo
 from autotune.workload.dataloader import Collate, RandomBatches, loader_of
+from autotune.workload.lengths import Lengths, keep
 from autotune.workload.seen import kind_of
-from autotune.workload.sizes import MOST_SAMPLES, MOST_SECONDS, Sizes, look, part_sizes
+from autotune.workload.sizes import MOST_SAMPLES, MOST_SECONDS, Sizes, Spans, look, part_sizes
 from autotune.workload.worst import MOST_CANDIDATES, LargestSamples
 
 Counted = tuple[object, int | None]
 """A batch and the number of samples in it; None where the size asked for is no number of samples."""
 Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """What a data set has for one length bucket."""
+
+    source: "BatchSource | None"
+    """Batches of samples at most so long; None where none was seen."""
+    samples: int
+    """Samples seen that are at most so long."""
+    longer: int
+    """Samples seen that are longer."""
+    longest: int
+    """Length of the longest sample in the bucket; 0 where there is none."""
 
 
 class BatchSource(Protocol):
@@ -51,6 +67,14 @@ class BatchSource(Protocol):
 
         Raises:
             Unsupported: it cannot be loaded by worker processes.
+        """
+        ...
+
+    def within(self, length: int) -> Within:
+        """The same of samples that are at most so long, put together freely.
+
+        Raises:
+            UsageError: they are equally long, or how long they are cannot be told.
         """
         ...
 
@@ -113,6 +137,7 @@ class Indexed:
         like: DataLoader[Any] | None = None,
         loader: LoaderInfo | None = None,
         known: Sizes | None = None,
+        repeated: bool = False,
     ) -> None:
         """
         Args:
@@ -124,6 +149,7 @@ class Indexed:
             like: the user's own loader, whose other arguments loaders take over.
             loader: what is known of it.
             known: sizes of the samples, where the data set was looked at before.
+            repeated: larger batches are filled with the largest ones again: they stand for more that cannot be read again.
 
         Raises:
             WorkloadError: it is empty.
@@ -138,7 +164,7 @@ class Indexed:
         self.size: int | None = min(size or len(self._indices), len(self._indices))
         self.sizes = look(data, self._indices, clock) if known is None else known
         self.varies = self.sizes.vary
-        self._largest = LargestSamples(self.sizes, self._indices)
+        self._largest = LargestSamples(self.sizes, self._indices, repeated=repeated)
         self._found: tuple[int, list[list[int]]] = (0, [])
         self.notes = notes_of(self.sizes, len(self._indices))
 
@@ -158,6 +184,26 @@ class Indexed:
         worst = [self._candidates(batch_size)[0]] * max(1, workers) if full and self.varies else []
         sampler = RandomBatches(worst, self._indices, batch_size, batches)
         return loader_of(self._data, self._collate, workers, pin_memory, like=self._like, batch_sampler=sampler)
+
+    def within(self, length: int) -> Within:
+        lengths = Lengths(self.sizes.spans)
+        measured = lengths.known(self.sizes)
+        known = {index: measured[index] for index in self._indices if index in measured}
+        inside = [index for index in known if known[index] <= length]
+        source = self._of(inside, len(self._indices) - len(known), lengths.notes) if inside else None
+        longest = max((known[index] for index in inside), default=0)
+        return Within(source=source, samples=len(inside), longer=len(known) - len(inside), longest=longest)
+
+    def _of(self, indices: list[int], unknown: int, notes: tuple[str, ...]) -> "Indexed":
+        """The same of these samples, and of so many that were not looked at and may be like them."""
+        again = copy.copy(self)
+        again._indices, again.sizes = indices, self.sizes.only(indices)
+        again._largest = LargestSamples(again.sizes, indices, repeated=unknown > 0)
+        again._found = 0, []
+        again.size = None if self.size is None else min(self.size, len(indices) + unknown)
+        again.varies = again.sizes.vary
+        again.notes += notes
+        return again
 
     def _candidates(self, batch_size: int) -> list[list[int]]:
         if self._found[0] != batch_size:
@@ -211,7 +257,9 @@ class Streamed:
         self.loader = loader
         self._largest: list[object] = []
         """Samples that make a batch as long as any that was seen."""
+        self._spans = Spans()
         seen, ended = self._look(clock)
+        self._seen = seen
         self.size: int | None = seen if ended else None
         self.notes = self._notes(seen, ended)
 
@@ -225,6 +273,7 @@ class Streamed:
             if seen == MOST_SAMPLES or clock() > deadline:
                 ended = False
                 break
+            self._spans.add(sample)
             sizes = part_sizes(sample)
             for part, size in {**sizes, "in all": sum(sizes.values())}.items():
                 if part not in most or size > most[part][0]:
@@ -274,6 +323,18 @@ class Streamed:
 
     def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> DataLoader[Any]:
         return stream_loader(self._data, self._collate, batch_size, workers, pin_memory, self._like)
+
+    def within(self, length: int) -> Within:
+        """Those of the first samples are read once more, and a few of them are kept and repeated."""
+        lengths = Lengths(self._spans)
+        found = keep(islice(iter(self._data), self._seen), lengths, length)
+        source = None
+        if found.samples:
+            source = Indexed(found.samples, self._collate, repeated=True)
+            source.size = found.seen if self.size is not None else None
+            looked = f"the longest of the first {self._seen:,} samples that are in the length bucket, repeated"
+            source.notes = (f"the data set is a stream: batches are {looked}", *lengths.notes)
+        return Within(source=source, samples=found.seen, longer=found.longer, longest=found.longest)
 
     def _collated(self, samples: Iterable[object]) -> Counted:
         taken = list(samples)

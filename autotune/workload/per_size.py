@@ -11,7 +11,8 @@ from autotune.errors import AutotuneError, WorkloadError
 from autotune.model import LoaderInfo
 from autotune.workload.batch import batch_bytes
 from autotune.workload.dataloader import batch_size_of, indices_of, info, is_plain, remade
-from autotune.workload.dataset import BatchSource, Clock, Counted, Indexed, Streamed, has_index, length
+from autotune.workload.dataset import BatchSource, Clock, Counted, Indexed, Streamed, Within, has_index, length
+from autotune.workload.lengths import equally_long
 from autotune.workload.ready import Ready
 from autotune.workload.sampled import Sampled
 from autotune.workload.sizes import MOST_SECONDS, Sizes, look
@@ -86,6 +87,15 @@ class PerSize:
     def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> Iterable[Any]:
         _, source, end = self._source(batch_size)
         return source.load(end, batches, workers, pin_memory)
+
+    def within(self, length: int) -> Within:
+        found = self._first()
+        if found is None:
+            raise equally_long(
+                f"make_loader gives no batch for the sizes {', '.join(str(size) for size in _FIRST_SIZES)}",
+                "return the samples from make_dataset()",
+            )
+        return found.within(length)
 
     def _source(self, batch_size: int) -> tuple[int, BatchSource, int]:
         if self._at is None or self._at[0] != batch_size:

@@ -12,7 +12,8 @@ import torch
 from autotune.apply import Unsupported
 from autotune.model import LoaderInfo
 from autotune.workload.batch import batch_bytes, replace_leaves, tensors
-from autotune.workload.dataset import Clock, Counted
+from autotune.workload.dataset import Clock, Counted, Within
+from autotune.workload.lengths import equally_long
 from autotune.workload.sizes import MOST_SECONDS
 from autotune.workload.worst import MOST_CANDIDATES
 
@@ -104,6 +105,12 @@ class Ready:
                 yield batch
             if not count:
                 return
+
+    def within(self, length: int) -> Within:
+        raise equally_long(
+            "the loader gives batches that are ready, from which no samples of a length can be taken",
+            "return the samples from make_dataset(), or a DataLoader of a data set that is read by index",
+        )
 
     def _different(self) -> list["_Kept"]:
         return list(dict.fromkeys(kept for _, kept in self._best))[:MOST_CANDIDATES]

@@ -8,7 +8,8 @@ from torch.utils.data import DataLoader
 
 from autotune.model import LoaderInfo
 from autotune.workload.dataloader import Repeated, info, remade
-from autotune.workload.dataset import Clock, Counted, length, notes_of
+from autotune.workload.dataset import Clock, Counted, Indexed, Within, notes_of
+from autotune.workload.dataset import length as length_of
 from autotune.workload.sizes import MOST_SECONDS, Sizes
 from autotune.workload.worst import WorstLists
 
@@ -32,6 +33,7 @@ class Sampled:
             clock: seconds; the look ends after 10 of them.
         """
         self._loader = loader
+        self._sizes = sizes
         self._worst, self._full = WorstLists(sizes), WorstLists(sizes)
         self.size: int | None = None
         self.varies = sizes.vary
@@ -40,7 +42,7 @@ class Sampled:
         self.most_samples = 0
         """In any batch."""
         deadline = clock() + MOST_SECONDS
-        self.notes = notes_of(sizes, length(loader.dataset) or 0)
+        self.notes = notes_of(sizes, length_of(loader.dataset) or 0)
         if not self._look(batch_size, deadline, clock):
             self.notes += ("looked only at the first batches that the sampler composes; worse may come later",)
         self._samples = batch_size if self.most_samples == batch_size else None
@@ -83,6 +85,15 @@ class Sampled:
         worst = [max(self._worst.candidates(), key=len)] * max(1, workers)
         sampler: Any = self._loader.batch_sampler
         return remade(self._loader, workers, pin_memory, Repeated(worst, sampler, batches))
+
+    def within(self, length: int) -> Within:
+        """Of the samples themselves: what batches the sampler makes of them at one size for all buckets is of no interest."""
+        data = self._loader.dataset
+        indices = range(length_of(data) or 0)
+        found = Indexed(
+            data, self._loader.collate_fn, indices=indices, like=self._loader, loader=self.loader, known=self._sizes
+        )
+        return found.within(length)
 
     def _read(self, indices: list[int]) -> object:
         data, collate = self._loader.dataset, self._loader.collate_fn

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,6 +16,32 @@ MOST_SECONDS = 10.0
 _MOST_PARTS = 16
 """Parts of one sample that are told apart; what comes after them is counted with the last."""
 
+Dimension = tuple[str, int]
+"""Name of a part, and the number of one of its dimensions."""
+
+
+@dataclass(slots=True)
+class Spans:
+    """Between which bounds the extents of samples are."""
+
+    least: dict[Dimension, int] = field(default_factory=dict)
+    most: dict[Dimension, int] = field(default_factory=dict)
+    texts: set[str] = field(default_factory=set)
+    """Parts that are texts, whose extent is in characters."""
+
+    def add(self, sample: object) -> None:
+        """Note the extents of one sample."""
+        for part, shape in shapes_of(sample):
+            for one in ((part, number) for number in range(len(shape))):
+                self.least[one] = min(shape[one[1]], self.least.get(one, shape[one[1]]))
+                self.most[one] = max(shape[one[1]], self.most.get(one, shape[one[1]]))
+        self.texts |= {part for part, value in _parts("", sample) if isinstance(value, str | bytes)}
+
+    @property
+    def differing(self) -> set[Dimension]:
+        """Dimensions that have different extents."""
+        return {one for one in self.least if self.least[one] < self.most[one]}
+
 
 @dataclass(slots=True)
 class Sizes:
@@ -25,6 +51,9 @@ class Sizes:
     """Index -> elements."""
     parts: dict[str, dict[int, int]] = field(default_factory=dict)
     """Part (``0``, ``1.boxes``; empty for a sample without parts) -> index -> elements."""
+    extents: dict[Dimension, dict[int, int]] = field(default_factory=dict)
+    """Dimension -> index -> extent, for parts with more than one, whose elements do not tell it."""
+    spans: Spans = field(default_factory=Spans)
 
     def add(self, index: int, sample: object) -> None:
         """Note the sizes of one sample."""
@@ -32,6 +61,28 @@ class Sizes:
         self.totals[index] = sum(found.values())
         for part, size in found.items():
             self.parts.setdefault(part, {})[index] = size
+        for part, shape in shapes_of(sample):
+            if part in found and shape != (found[part],):
+                for number, extent in enumerate(shape):
+                    self.extents.setdefault((part, number), {})[index] = extent
+        self.spans.add(sample)
+
+    def extent(self, dimension: Dimension) -> dict[int, int]:
+        """Index -> extent of a dimension that differs, of the samples that have it."""
+        part, number = dimension
+        flat = self.parts.get(part, {}) if number == 0 else {}
+        return flat | self.extents.get(dimension, {})
+
+    def forget_the_same(self) -> None:
+        """Let go of extents that are the same in all samples, so that they take no memory."""
+        differing = self.spans.differing
+        self.extents = {one: column for one, column in self.extents.items() if one in differing}
+
+    def only(self, indices: Collection[int]) -> "Sizes":
+        """What is known of these samples."""
+        kept = set(indices)
+        parts = {name: _of(kept, column) for name, column in self.parts.items()}
+        return Sizes(_of(kept, self.totals), {name: column for name, column in parts.items() if column})
 
     @property
     def vary(self) -> bool:
@@ -60,6 +111,10 @@ def _differ(sizes: dict[int, int], samples: int) -> bool:
     return len(sizes) < samples or min(sizes.values()) < max(sizes.values())
 
 
+def _of(kept: set[int], column: dict[int, int]) -> dict[int, int]:
+    return {index: value for index, value in column.items() if index in kept}
+
+
 def look(data: Any, indices: Sequence[int], clock: Callable[[], float]) -> Sizes:
     """The sizes of all these samples or of as many as the limits allow, spread evenly over them."""
     sizes = Sizes()
@@ -68,6 +123,7 @@ def look(data: Any, indices: Sequence[int], clock: Callable[[], float]) -> Sizes
         sizes.add(indices[position], data[indices[position]])
         if clock() > deadline:
             break
+    sizes.forget_the_same()
     return sizes
 
 
@@ -105,6 +161,21 @@ def _parts(name: str, part: object) -> Iterator[tuple[str, object]]:
         return
     for key, value in inside:
         yield from _parts(f"{name}.{key}" if name else str(key), value)
+
+
+def shapes_of(sample: object) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Extents of each part of a sample; a list and a text have one."""
+    return ((name, _shape(part)) for name, part in _parts("", sample))
+
+
+def _shape(part: object) -> tuple[int, ...]:
+    if isinstance(part, str | bytes | list):
+        return (len(part),)
+    for name in ("shape", "size"):  # of tensors and arrays, of pictures
+        found = getattr(part, name, None)
+        if isinstance(found, tuple) and all(isinstance(extent, int) for extent in found):
+            return tuple(found)
+    return ()
 
 
 def elements(sample: object) -> int:

@@ -1,6 +1,8 @@
 """The workload as a probe uses it: the user's functions with their results checked, defaults where they wrote none."""
 
+import copy
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,8 +11,10 @@ from torch import nn
 from autotune.errors import WorkloadError
 from autotune.model import LoaderInfo, Recognised, Settings
 from autotune.workload.batch import describe, is_moved, observed_batch
-from autotune.workload.dataset import BatchSource, Counted
+from autotune.workload.cut import Cut
+from autotune.workload.dataset import BatchSource, Counted, Within
 from autotune.workload.default_loss import default_loss, own_loss
+from autotune.workload.lengths import equally_long
 from autotune.workload.opening import one_thread, open_data, open_loader, size_of
 from autotune.workload.parts import Parts
 from autotune.workload.seen import kind_of
@@ -44,6 +48,8 @@ class Workload:
         elif parts.make_dataset is not None:
             self.data_set_size = size_of(parts.make_dataset())
             notes += ("batches come from make_batch; make_dataset only bounds their size",)
+        self._cut: Cut | None = None
+        """What batches of ``make_batch`` are cut by, for one length bucket."""
         self.notes = notes
         """What the user should know; a batch without tensors is known only once one was made."""
 
@@ -82,6 +88,36 @@ class Workload:
         """Whether batches differ in the length of their samples, and ``make_shorter_batch`` can be asked for them."""
         return self._parts.shorten is not None or (self._data is not None and self._data.varies)
 
+    def within(self, length: int) -> "InBucket":
+        """The same for one length bucket: with samples that are at most so long.
+
+        Those of the data set where they differ in length, put together freely; else what ``shorten`` leaves of a batch.
+
+        Raises:
+            UsageError: samples are equally long, or nothing tells how long they are.
+        """
+        again = copy.copy(self)
+        if self._data is not None and (self._data.varies or self._parts.shorten is None):
+            with one_thread():
+                found = self._data.within(length)
+            if found.source is not None:
+                again._data, again.data_set_size = found.source, found.source.size
+                of_data = self._data.notes
+                again.notes = (*(note for note in self.notes if note not in of_data), *found.source.notes)
+            return InBucket(None if found.source is None else again, found)
+        if self._parts.shorten is None:
+            raise equally_long(
+                "nothing says how batches of make_batch(batch_size) are made shorter",
+                "define shorten(batch, share) beside it, or return your samples from make_dataset() instead",
+            )
+        again._cut = Cut(length)
+        return InBucket(again, None)
+
+    def longest(self, batch_size: int) -> int:
+        """Length of a batch that was cut; only after ``within`` that cuts."""
+        assert self._cut is not None
+        return self._cut.length_of(self.make_batch(batch_size))
+
     def make_model(self) -> nn.Module:
         """The user's model, on the device they made it on.
 
@@ -117,14 +153,34 @@ class Workload:
         Raises:
             WorkloadError: there is no batch in what the user's function returned.
         """
+        made = (
+            self._made(batch_size, candidate) if self._cut is None else self._made_cut(self._cut, batch_size, candidate)
+        )
+        return self._looked_at(made[0]), made[1]
+
+    def _made(self, batch_size: int, candidate: int) -> Counted:
+        """A batch as the user's data or function gives it."""
         if self._data is not None:
-            batch, samples = self._data.batch(batch_size, candidate)
-            return self._looked_at(batch), samples
+            return self._data.batch(batch_size, candidate)
         assert self._parts.make_batch is not None  # recognition saw to it
         batch = self._parts.make_batch(batch_size)
         if batch is None:
             raise WorkloadError(f"make_batch({batch_size}) returned None", hint="end it with `return batch`")
-        return self._looked_at(batch), self.observed(batch, batch_size)
+        return batch, self.observed(batch, batch_size)
+
+    def _made_cut(self, cut: Cut, batch_size: int, candidate: int = 0, share: float = 1.0) -> Counted:
+        """The same, cut to a length bucket."""
+        samples: int | None = None
+
+        def make() -> object:
+            nonlocal samples
+            batch, samples = self._made(batch_size, candidate)
+            return batch
+
+        def shorten(batch: object, of_full: float) -> object:
+            return self._shortened(batch, self.observed(batch, batch_size), of_full, batch_size)
+
+        return cut.made(make, shorten, share), samples
 
     def observed(self, batch: object, batch_size: int, reference: tuple[object, int] | None = None) -> int | None:
         """How many samples a batch seems to have; see ``observed_batch``."""
@@ -141,9 +197,16 @@ class Workload:
         if self._parts.shorten is None:
             assert self._data is not None
             return self._looked_at(self._data.shorter(batch_size, share)[0])
+        if self._cut is not None:
+            return self._looked_at(self._made_cut(self._cut, batch_size, share=share)[0])
         batch, samples = self.make_counted(batch_size)
         if samples is not None:
             samples = self.observed(batch, batch_size)  # before the user's function, which may change the batch itself
+        return self._looked_at(self._shortened(batch, samples, share, batch_size))
+
+    def _shortened(self, batch: object, samples: int | None, share: float, batch_size: int) -> object:
+        """By the user's ``shorten``; ``samples``: those in the batch, where that is known."""
+        assert self._parts.shorten is not None
         shorter = self._parts.shorten(batch, share)
         if shorter is None:
             raise WorkloadError(f"shorten(batch, {share:g}) returned None", hint="end it with `return batch`")
@@ -154,7 +217,7 @@ class Workload:
                 f"shorten(batch, {share:g}) made of a batch of {samples} samples {made}",
                 hint="cut the samples' length and keep their number: batch[:, : round(batch.shape[1] * share)]",
             )
-        return self._looked_at(shorter)
+        return shorter
 
     def load(self, batch_size: int, batches: int, workers: int, pin_memory: bool) -> Iterable[Any] | None:
         """Batches as a training loads them; None where the workload has no data. See ``BatchSource.load``.
@@ -225,6 +288,16 @@ class Workload:
         """Run the user's evaluation; ask ``evaluates`` first."""
         assert self._parts.evaluate is not None
         return self._parts.evaluate(model, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class InBucket:
+    """What a workload has for one length bucket."""
+
+    workload: Workload | None
+    """With samples at most so long; None where the data set has none."""
+    seen: Within | None
+    """Of the data set; None where batches are cut to the length."""
 
 
 def _scalar(loss: object) -> torch.Tensor:

@@ -5,7 +5,7 @@ most elements in all, the largest targets (boxes, labels), and under a token bud
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 
 from autotune.workload.sizes import Sizes
 
@@ -18,13 +18,15 @@ _KEPT_LISTS = 64
 class LargestSamples:
     """Batches of any size from samples that are put together freely."""
 
-    def __init__(self, sizes: Sizes, indices: Sequence[int]) -> None:
+    def __init__(self, sizes: Sizes, indices: Sequence[int], *, repeated: bool = False) -> None:
         """
         Args:
             sizes: of the samples that were looked at.
             indices: of all samples that can be in a batch.
+            repeated: larger batches are filled with the largest ones again: there are others like them that are not known.
         """
         self._totals = sizes.totals
+        self._repeated = repeated
         self._rest = [index for index in indices if index not in sizes.totals]
         orders = [_largest_first(self._totals, self._totals)]
         orders += [_largest_first(part, self._totals) for part in sizes.varying]
@@ -38,13 +40,19 @@ class LargestSamples:
     def candidates(self, batch_size: int) -> list[list[int]]:
         """Different sets of ``batch_size`` samples (or of all there are), the one to fear most first."""
         orders = self._orders if batch_size >= self._few else [*self._orders[1:], self._orders[0]]
-        return _different(list(islice(chain(order, self._rest), batch_size)) for order in orders)
+        return _different(self._filled(order, batch_size) for order in orders)
 
     def shorter(self, batch_size: int, share: float) -> list[int]:
         """The samples nearest to a share of the largest; larger ones last, since one of them makes all as long as it."""
         wanted = share * self._largest
         nearest = sorted(self._totals, key=lambda i: (self._totals[i] > wanted, abs(self._totals[i] - wanted), i))
-        return list(islice(chain(nearest, self._rest), batch_size))
+        if self._repeated:  # a larger one is never needed to fill the batch
+            nearest = [index for index in nearest if self._totals[index] <= wanted] or nearest[:1]
+        return self._filled(nearest, batch_size)
+
+    def _filled(self, order: list[int], batch_size: int) -> list[int]:
+        more = cycle(order[:MOST_CANDIDATES]) if self._repeated else self._rest
+        return list(islice(chain(order, more), batch_size))
 
 
 class WorstLists:

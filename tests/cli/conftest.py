@@ -1,6 +1,6 @@
 """The command line with a fake ``api`` behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,21 @@ import pytest
 
 from autotune import api
 from autotune.cli.app import run
-from autotune.model import Form, Machine, Plan, ProbeResult, Question, Reason, SearchRecord, SearchResult, WorkloadInfo
+from autotune.model import (
+    Bucketed,
+    Form,
+    Machine,
+    Plan,
+    ProbeResult,
+    Question,
+    Reason,
+    SearchRecord,
+    SearchResult,
+    WorkloadInfo,
+)
 from autotune.ports import SearchObserver
 from autotune.recommended.checked import Checked
+from tests.cli.bucketed import BUCKETED
 from tests.cli.checked import CHECKED
 from tests.cli.results import BUDGET, MACHINE, PLAN, PROBES, RECORD, RESULT, WORKLOAD
 
@@ -21,6 +33,7 @@ class FakeApi:
     """Stands in for ``autotune.api``: remembers how it was called, and answers or raises what a test wants."""
 
     result: SearchResult = RESULT
+    bucketed: Bucketed = BUCKETED
     error: BaseException | None = None
     """Raised by ``search`` after the first probe was shown."""
     plan_error: BaseException | None = None
@@ -59,6 +72,21 @@ class FakeApi:
         observer.found(WORKLOAD, MACHINE, BUDGET)
         return replace(self.checked, path=path)
 
+    def search_buckets(
+        self,
+        plan: Plan,
+        buckets: Sequence[int],
+        *,
+        storage: str | None = None,
+        fresh: bool = False,
+        observer: SearchObserver | None = None,
+    ) -> Bucketed:
+        """As ``api.search_buckets``."""
+        self.calls["search_buckets"] = {"plan": plan, "buckets": buckets, "storage": storage, "fresh": fresh}
+        if self.error is not None:
+            raise self.error
+        return self.bucketed
+
     def inspect(self, plan: Plan) -> tuple[WorkloadInfo, Machine]:
         """As ``api.inspect``."""
         self.calls["inspect"] = {"plan": plan}
@@ -90,7 +118,7 @@ Invoke = Callable[..., Ended]
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     """The fake that the command line talks to."""
     it = FakeApi()
-    for name in ("plan", "search", "examine", "inspect", "show"):
+    for name in ("plan", "search", "search_buckets", "examine", "inspect", "show"):
         monkeypatch.setattr(api, name, getattr(it, name))
     return it
 

@@ -37,8 +37,17 @@ NEWER = {
         ],
     },
     "autotune_searches": {
-        "plan": ["space", "objective", "effective_batch", "world", "trials", "eval_batch", "device_wait_s"],
-        "workload": ["traits", "loader", "sized", "parts"],
+        "plan": [
+            "space",
+            "objective",
+            "effective_batch",
+            "world",
+            "trials",
+            "eval_batch",
+            "device_wait_s",
+            "length_bucket",
+        ],
+        "workload": ["traits", "loader", "sized", "parts", "buckets"],
         "machine": ["unified"],
         "answer": ["complete", "loading", "evaluation"],
     },
@@ -77,9 +86,10 @@ SEARCH_THEN = replace(
         trials=Plan(source=SEARCH.plan.source).trials,
         eval_batch=None,
         device_wait_s=Plan(source=SEARCH.plan.source).device_wait_s,
+        length_bucket=None,
     ),
     machine=replace(SEARCH.machine, unified=False),
-    workload=replace(SEARCH.workload, traits=Traits(), loader=None, sized=True, parts=()),
+    workload=replace(SEARCH.workload, traits=Traits(), loader=None, sized=True, parts=(), buckets=()),
     answer=replace(ANSWER, settings=TRIED_THEN, complete=True, loading=None, evaluation=None),
 )
 

@@ -120,8 +120,10 @@ GOLDEN = {
         "script_args": [],
         "command": [],
         "templates": {},
+        "length_bucket": None,
     },
     "check": None,
+    "buckets": [],
 }
 PREDICTED = with_answer(
     prediction=Prediction(limit=27, recorded_up_to=7, allocated_bytes=40_000_000_000, reserved_bytes=41_000_000_000)
@@ -132,7 +134,7 @@ OLDER = {
     "batch": {"micro_batch": 24, "accumulate": 4, "effective": 96, "max_batch": 27, "refuted_at": 28},
 }
 """As it was written before more than precision and allocator were searched."""
-for newer in ("changes", "evaluation", "asked", "check"):
+for newer in ("changes", "evaluation", "asked", "check", "buckets"):
     del OLDER[newer]
 OLDER["workload"] = {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None}
 OLDER["evidence"] = copy.deepcopy(GOLDEN["evidence"])
@@ -247,6 +249,7 @@ def test_a_document_of_before_is_read_with_what_was_done_then() -> None:
     assert settings_of(content) == Settings(precision=Precision.BF16, allocator="max_split_size_mb:128", accumulate=4)
     assert (content.batch.world, content.complete, content.changes) == (1, True, {})
     assert (content.evidence.worst_batch, content.evidence.candidates) == (None, 1)
+    assert content.buckets == ()
 
 
 def test_an_answer_of_a_search_that_was_cut_short_is_not_complete() -> None:
@@ -358,7 +361,7 @@ def test_produced_documents_obey_the_schema() -> None:
         validator.validate(json.loads(to_text(content)))
 
 
-@pytest.mark.parametrize("missing", sorted(GOLDEN.keys() - {"changes", "evaluation", "asked", "check"}))
+@pytest.mark.parametrize("missing", sorted(GOLDEN.keys() - {"changes", "evaluation", "asked", "check", "buckets"}))
 def test_the_schema_refuses_a_document_without_a_field(missing: str) -> None:
     content = {name: value for name, value in GOLDEN.items() if name != missing}
     assert not jsonschema.Draft202012Validator(schema()).is_valid(content)

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -118,8 +118,12 @@ class CommandLauncher:
         """
         self._guarded.start()
 
-    def describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
+    def describe(
+        self, device: str, batch_size: int, length_buckets: Sequence[int] = ()
+    ) -> tuple[WorkloadInfo, Machine]:
         """Run the command for two optimizer steps at a small size, to see what it trains and on what.
+
+        Nothing is known of the length of its samples: ``planning`` refuses length buckets.
 
         Raises:
             WorkloadError: it fails in a way that has nothing to do with the size; ``detail`` is its traceback.
