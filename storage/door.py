@@ -5,11 +5,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
 from autotune.errors import StoreError
+from autotune.masked import MASK, without_passwords
 from autotune.storage.address import Address
 from autotune.storage.engine import BUSY_TIMEOUT_MS
 
@@ -50,8 +52,9 @@ def store_error(error: BaseException, address: Address) -> StoreError:
     # The driver's own words: SQLAlchemy's would add the statement with the values of the user's run.
     cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
     words = " ".join(str(cause).split()) or type(cause).__name__
-    if address.url.password:
-        words = words.replace(str(address.url.password), "***")
+    for secret in _secrets(address.url):
+        words = words.replace(secret, MASK)
+    words = without_passwords(words)
     if address.path is None:
         hint = f"check that the server answers: `psql {shlex.quote(_psql_url(address))}`, or {ELSEWHERE}"
         return StoreError(f"ledger {address.label}: {words}", hint=hint)
@@ -63,6 +66,13 @@ def store_error(error: BaseException, address: Address) -> StoreError:
         what, hint = "cannot be opened", _LOOK_AT_FOLDER
     hint = hint.format(path=shlex.quote(str(address.path)), folder=shlex.quote(str(_existing_folder(address.path))))
     return StoreError(f"ledger {address.label} {what}: {words}", hint=hint)
+
+
+def _secrets(url: URL) -> list[str]:
+    """What of an address must not be said: passwords as they are, and percent-encoded."""
+    told = [str(url.password)] if url.password else []
+    told += [value for name, value in url.query.items() if "password" in name and isinstance(value, str) and value]
+    return [*told, *(quote(secret, safe="") for secret in told)]
 
 
 def _psql_url(address: Address) -> str:
