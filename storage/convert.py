@@ -191,9 +191,10 @@ def _trace_from_row(row: ProbeRow) -> Trace | None:
 def _damaged(row: SearchRow | ProbeRow, why: str) -> StoreError:
     if isinstance(row, ProbeRow):
         hint = f"see the other searches with `autotune runs ls`, or {ELSEWHERE}"
-        return StoreError(f"{row.__tablename__}, id {row.id} (search {row.search_id!r}) is damaged: {why}", hint=hint)
+        where = f"{row.__tablename__}, id {row.id} (search {row.search_id!r:.60})"
+        return StoreError(f"{where} is damaged: {why}", hint=hint)
     # `autotune runs ls` would stumble over the same row.
-    return StoreError(f"{row.__tablename__}, id {row.id!r} is damaged: {why}", hint=ELSEWHERE)
+    return StoreError(f"{row.__tablename__}, id {row.id!r:.60} is damaged: {why}", hint=ELSEWHERE)
 
 
 @cache
