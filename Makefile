@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 # The release the tests were last run with. Any torch >= 2.6 works; on Linux pip's default build brings CUDA along.
 TORCH ?= torch==2.13.0
+SEED ?= 0
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types contracts check gpu clean
+.PHONY: demo test faults lint types contracts check gpu clean
 
 demo: $(INSTALLED)  ## find the largest safe batch of a small GPT under 512 MiB; leaves autotune.json
 	$(BIN)/autotune search examples/tiny_gpt.py --memory-limit 512MiB --device cpu
@@ -14,6 +15,10 @@ demo: $(INSTALLED)  ## find the largest safe batch of a small GPT under 512 MiB;
 test: $(INSTALLED)  ## all tests that need no GPU
 	$(BIN)/python -m compileall -q autotune storage  # some 400 processes import it, and may be told to write no bytecode
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 -m "not gpu"  # probes share the cores: idle threads must not spin
+
+faults: $(INSTALLED)  ## 150 deaths and troubles in real searches, 20,000 malformed inputs: ten minutes; SEED=7 for others
+	OMP_WAIT_POLICY=passive $(BIN)/python -m tests.faults --seed $(SEED)
+	MALFORMED_TIMES=10 $(BIN)/python -m pytest -q -n 2 --hypothesis-seed=$(SEED) tests/malformed
 
 gpu: $(INSTALLED)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -q -m gpu

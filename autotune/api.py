@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
 
 from autotune.errors import AutotuneError, UsageError, WorkloadError
 from autotune.ledger import default_storage
+from autotune.masked import without_passwords
 from autotune.model import (
     Bucketed,
     Budget,
@@ -188,7 +188,9 @@ def find_max_batch(
         TimeRanOut: the time budget ended first; the next call goes on from there.
     """
     _refuse_inside()
-    with TemporaryDirectory(prefix="autotune-live-") as folder:
+    from autotune.probe.workplace import Workplace
+
+    with Workplace() as folder:
         functions = {
             "make_batch": make_batch,
             "loss": loss,
@@ -200,7 +202,7 @@ def find_max_batch(
             "make_loader": make_loader,
             "batch_dim": batch_dim,
         }
-        source = _source(workload, functions, Path(folder) / "workload.pkl")
+        source = _source(workload, functions, folder / "workload.pkl")
         asked = make_plan(
             source,
             device=device,
@@ -655,7 +657,12 @@ class LogObserver:
 
     def found(self, workload: WorkloadInfo, machine: Machine, budget: Budget) -> None:
         """The search begins."""
-        _log.info("%s on %s, budget %s", workload.ref, machine.device_name, format_bytes(budget.limit_bytes))
+        _log.info(
+            "%s on %s, budget %s",
+            without_passwords(workload.ref),
+            machine.device_name,
+            format_bytes(budget.limit_bytes),
+        )
 
     def note(self, text: str) -> None:
         """Said once."""

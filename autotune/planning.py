@@ -8,12 +8,14 @@ from typing import SupportsIndex, TypedDict
 from autotune.errors import UsageError
 from autotune.knobs import choices, told
 from autotune.model import Objective, Plan, Precision, Settings, Source, WorkloadInfo
-from autotune.units import parse_bytes
+from autotune.units import LARGEST, parse_bytes
 
 ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
 """Short names of allocator configurations; anything else is taken as PyTorch's own syntax."""
 OTHER_ALLOCATORS = {"auto": ("expandable_segments:True",)}
 """What is tried as well where more is expected of it."""
+_LONGEST_SHOWN = 60
+_MOST_TRIALS = 1_000_000
 
 
 class PlanOptions(TypedDict, total=False):
@@ -90,7 +92,11 @@ def make_plan(
         device_wait_s = _seconds("device_wait_s", device_wait_s)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise UsageError(
-            f"seed is {seed!r}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
+            f"seed is {_shown(seed)}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
+        )
+    if not isinstance(allocator, str):
+        raise UsageError(
+            f"allocator is {_shown(allocator)}, which is no text", hint='for example "expandable_segments:True"'
         )
     limit = _limit(memory_limit)
     settings = Settings(
@@ -108,8 +114,8 @@ def make_plan(
 
         share_of(effective_batch, world, multiple_of)  # refuses what cannot be held exactly
     eval_batch = None if eval_batch is None else _count("eval_batch", eval_batch)
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
-        raise UsageError(f"trials is {trials!r}", hint="give --trials a whole number from 0 on")
+    if isinstance(trials, bool) or not isinstance(trials, int) or not 0 <= trials <= _MOST_TRIALS:
+        raise UsageError(f"trials is {_shown(trials)}", hint="give --trials a whole number from 0 to a million")
     if source.command:
         space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
     else:
@@ -193,7 +199,7 @@ def _one_of(name: str, value: object, values: Sequence[str]) -> None:
         UsageError: it is something else.
     """
     if value not in values:
-        raise UsageError(f"{name} {value!r} is not known", hint=f"use one of {', '.join(values)}")
+        raise UsageError(f"{name} {_shown(value)} is not known", hint=f"use one of {', '.join(values)}")
 
 
 def _count(name: str, value: object) -> int:
@@ -202,10 +208,22 @@ def _count(name: str, value: object) -> int:
     Raises:
         UsageError: it is something else, a truth value included.
     """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 1:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or not 1 <= operator.index(value) <= LARGEST:
         option = name.replace("_", "-")
-        raise UsageError(f"{name} is {value!r}", hint=f"give {name} (--{option}) a whole number from 1 on")
+        raise UsageError(
+            f"{name} is {_shown(value)}",
+            hint=f"give {name} (--{option}) a whole number from 1 on, of at most 18 digits",
+        )
     return operator.index(value)
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it: whole unless it is very long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a very large number"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _seconds(name: str, value: object) -> float:
@@ -215,7 +233,7 @@ def _seconds(name: str, value: object) -> float:
         UsageError: it is something else.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UsageError(f"{name} is {value!r}", hint=f"give {name} a number of seconds above 0")
+        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a number of seconds above 0")
     return float(value)
 
 
@@ -232,6 +250,11 @@ def _limit(value: object) -> int | None:
             return parse_bytes(value)
     except ValueError as error:
         raise UsageError(f"memory limit: {error}", hint="for example 512MiB or 24GiB") from error
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
-        raise UsageError(f"memory limit is {value!r}", hint='give whole bytes, or a size such as "24GiB"')
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 1 <= value <= LARGEST
+        or value != int(value)
+    ):
+        raise UsageError(f"memory limit is {_shown(value)}", hint='give whole bytes, or a size such as "24GiB"')
     return int(value)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from autotune.errors import (
@@ -147,11 +147,15 @@ class Session:
         return record
 
     def _begin(self, based_on: str | None = None) -> Held:
+        newest = self._store.latest(self._key, frozenset(SearchState))
+        created = datetime.now(UTC)
+        if newest is not None and newest.created >= created:  # the clock was set back, and the newest is what goes on
+            created = newest.created + timedelta(microseconds=1)
         record = SearchRecord(
             id="",
             key=self._key,
             state=SearchState.RUNNING,
-            created=datetime.now(UTC),
+            created=created,
             owner="",
             version=version(),
             plan=self._plan,

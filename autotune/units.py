@@ -6,6 +6,9 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 
+LARGEST = 1 << 60
+"""No count and no number of bytes of ours is larger; databases have room for twice as much."""
+
 _FACTORS = {
     "": 1,
     "b": 1,
@@ -36,11 +39,11 @@ def parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a size; write for example 512MiB, 24GiB or 40e9 bytes as 40GB")
-    size_bytes = int(float(match.group(1)) * factor)
-    if size_bytes <= 0:
-        raise ValueError(f"{text!r} is not a size above zero")
-    return size_bytes
+        raise ValueError(f"{text[:40]!r} is not a size; write for example 512MiB, 24GiB or 40e9 bytes as 40GB")
+    size_bytes = float(match.group(1)) * factor
+    if not 1 <= size_bytes < LARGEST:
+        raise ValueError(f"{text[:40]!r} is not a size above zero and below a million TiB")
+    return int(size_bytes)
 
 
 _DURATION_FACTORS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

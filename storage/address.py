@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -40,10 +41,11 @@ class Address:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts of it that no message may repeat."""
+        """Texts of it that no message may repeat: passwords as they are, and percent-encoded."""
         options = (value for name, value in self.url.query.items() if "password" in name)
         found = (str(self.url.password or ""), *(text for one in options for text in _texts(one)))
-        return tuple(text for text in found if text)
+        told = [text for text in found if text]
+        return (*told, *(quote(text, safe="") for text in told))
 
 
 def parse_address(text: str) -> Address:
@@ -55,7 +57,7 @@ def parse_address(text: str) -> Address:
     Raises:
         StoreError: the text is none of these, or names a database that would not outlive the process.
     """
-    if not text.strip() or "\0" in text:
+    if not text.strip() or "\0" in text or not _is_unicode(text):
         raise StoreError(f"the address of the ledger is {'not text' if text.strip() else 'empty'}", hint=_FORMS)
     if "://" not in text:
         if _SCHEME.match(text):
@@ -85,6 +87,15 @@ def parse_address(text: str) -> Address:
     if not url.database or url.database == ":memory:":
         raise StoreError(f"{text} keeps the ledger in memory, where it would be lost", hint=_FORMS)
     return _sqlite(url.database)
+
+
+def _is_unicode(text: str) -> bool:
+    """False for lone surrogates, as bytes that are no UTF-8 become on a command line in a URL."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "://" not in text and _SCHEME.match(text) is None  # a file may be called so
+    return True
 
 
 def _sqlite(path_text: str) -> Address:

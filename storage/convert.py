@@ -237,8 +237,8 @@ def _trace_from_row(row: ProbeRow) -> Trace | None:
 
 def _damaged(row: SearchRow | ProbeRow, why: str) -> DamagedRow:
     if isinstance(row, ProbeRow):
-        return _damaged_row(ProbeRow, f"{row.id} (search {row.search_id!r})", row.search_id, why)
-    return _damaged_row(SearchRow, repr(row.id), row.id, why)
+        return _damaged_row(ProbeRow, f"{row.id} (search {row.search_id!r:.60})", row.search_id, why)
+    return _damaged_row(SearchRow, f"{row.id!r:.60}", row.id, why)
 
 
 def _damaged_row(table: type[SearchRow | ProbeRow], name: str, search_id: str, why: str) -> DamagedRow:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
 from autotune.errors import StoreError
+from autotune.masked import MASK, without_passwords
 from autotune.storage.address import Address
 from autotune.storage.engine import BUSY_TIMEOUT_MS
 
@@ -69,7 +70,8 @@ def store_error(error: BaseException, address: Address) -> StoreError:
     cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
     words = " ".join(str(cause).split()) or type(cause).__name__
     for secret in address.secrets:
-        words = words.replace(secret, "***")
+        words = words.replace(secret, MASK)
+    words = without_passwords(words)
     if address.path is None:
         what, hint = _POSTGRES.get(getattr(cause, "sqlstate", None) or "", ("", _ASK))
         psql = f"psql {shlex.quote(_psql_url(address))}"

@@ -55,7 +55,7 @@ def prepare(engine: Engine, address: Address, *, writes: bool = True) -> None:
             address.label,
             over_network,
         )
-    address.path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(address.path.parent)
     good = {"delete", "wal"} if not writes else {"delete"} if over_network else {"wal"}
     if address.path.exists() and address.path.stat().st_size > 0 and _is_ready(engine, address, good):
         return
@@ -63,7 +63,7 @@ def prepare(engine: Engine, address: Address, *, writes: bool = True) -> None:
 
     lock_path = f"{address.path}.lock"
     try:
-        with FileLock(lock_path, timeout=BUSY_TIMEOUT_MS / 1000):
+        with FileLock(lock_path, timeout=BUSY_TIMEOUT_MS / 1000, mode=0o644):
             _set_journal(engine, "delete" if network_type(address.path) else "wal")
             _upgrade(engine, address)
     except Timeout as error:
@@ -71,6 +71,13 @@ def prepare(engine: Engine, address: Address, *, writes: bool = True) -> None:
             f"ledger {address.label}: another process has been preparing it for {BUSY_TIMEOUT_MS / 1000:g} s",
             hint=f"see who holds the lock with `fuser -v {shlex.quote(lock_path)}`, or {ELSEWHERE}",
         ) from error
+
+
+def _make_folders(folder: Path) -> None:
+    """Make what is missing; not everybody may write there, whatever the umask (SQLite makes its files so by itself)."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(mode=0o775, exist_ok=True)
 
 
 def is_there(engine: Engine, address: Address) -> bool:

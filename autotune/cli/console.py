@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.text import Text
 
 from autotune.cli.signals import StdoutClosed
+from autotune.masked import without_passwords
 
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Terminal control sequences (CSI, OSC) and control characters other than line break and tab."""
-_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"']*:)[^\s\"']*@")
-"""Up to the last @ of the word: a password may hold one, though it should be written %40."""
-_SECRET_OPTION = re.compile(r"([?&][A-Za-z_]*(?:password|passwd|token|secret)=)[^\s&\"']+", re.IGNORECASE)
-"""As drivers of databases take them (``?sslpassword=``)."""
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+"""Terminal control sequences (CSI, OSC), control characters other than line break and tab, and those that turn the
+direction of writing, by which text can be made to look like another."""
 
 _COMMAND = re.compile(r"^\s*::|##\[", re.MULTILINE)
 """How GitHub's commands begin, the newer form and the older one."""
@@ -22,8 +22,8 @@ _COMMAND = re.compile(r"^\s*::|##\[", re.MULTILINE)
 class Screen(Console):
     """A stream for text that was not written for it.
 
-    Exceptions and file names of the user are printed as they are: nothing in them is markup, control sequences are
-    dropped, long lines are not folded. Colour only on a terminal, and never with NO_COLOR.
+    Exceptions and file names of the user are printed as they are, but for passwords: nothing in them is markup, control
+    sequences are dropped, long lines are not folded. Colour only on a terminal, and never with NO_COLOR.
     """
 
     def __init__(self, *, stderr: bool) -> None:
@@ -55,6 +55,5 @@ def _told_nobody_else(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without terminal control sequences and without passwords of URLs."""
-    text = _CONTROL.sub("", text)
-    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", text)) if "://" in text else text
+    """Text as it may leave the program: without terminal control sequences, passwords masked."""
+    return without_passwords(_CONTROL.sub("", text))

@@ -2,6 +2,7 @@
 
 import json as jsonlib
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,14 +73,31 @@ def _recommendation(file: Path) -> Recommendation:
     from autotune.report.document import settings_of
 
     content = _document(file)
+    settings = settings_of(content)
+    _check_environment(content.environment, settings.environment)
     return Recommendation(
-        settings=settings_of(content),
+        settings=settings,
         micro_batch=content.batch.micro_batch,
         eval_batch=content.evaluation.max_batch if content.evaluation else None,
         world=content.batch.world,
         device=content.machine.device,
         environment=content.environment,
     )
+
+
+def _check_environment(given: Mapping[str, str], asked: Mapping[str, str]) -> None:
+    """An export is run by a shell, a variable may do anything to a program, and the file may come from anybody.
+
+    Raises:
+        UsageError: there is a variable that the settings do not ask for.
+    """
+    wrong = next((name for name, value in given.items() if asked.get(name) != value), None)
+    if wrong is not None:
+        raise UsageError(
+            f"environment.{wrong[:60]} in the recommendation is not what its settings ask for",
+            detail=f"they ask for: {', '.join(asked) or 'no variable'}",
+            hint="take that variable out of the file, or write it again: autotune search MODEL --output autotune.json",
+        )
 
 
 def _document(file: Path) -> "Document":
@@ -100,7 +118,7 @@ def _own_configuration(merge: Path) -> dict[str, Any]:
     hint = "give --merge the JSON file that DeepSpeed reads, without comments"
     try:
         content = jsonlib.loads(_text(merge, hint=hint))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{merge} is not JSON: {error}", hint=hint) from error
     if not isinstance(content, dict):
         raise UsageError(f"{merge} holds a {type(content).__name__}, and not a configuration", hint=hint)
@@ -119,6 +137,8 @@ def _text(path: Path, *, hint: str) -> str:
         raise UsageError(f"{path} is no text", hint=hint) from error
     except OSError as error:
         raise EnvironmentTrouble(f"cannot read {path}: {error.strerror}", hint="look at its permissions") from error
+    except ValueError as error:  # a NUL in its name
+        raise UsageError(f"{str(path)!r} is no name of a file", hint=hint) from error
 
 
 def _check_output(output: Path, to: Target, *, replaces: bool) -> None:

@@ -16,10 +16,11 @@ _Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing fil
 def init(path: _Path = Path("model.py"), force: _Force = False) -> None:
     """Write a commented model file to fill in."""
     from autotune.cli.console import Screen
+    from autotune.cli.write import not_for_all
     from autotune.workload.template import MODEL_FILE
 
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as stream:
+        with open(path, "w" if force else "x", encoding="utf-8", opener=not_for_all) as stream:
             stream.write(MODEL_FILE)
     except OSError as error:
         raise _refusal(path, error) from error

@@ -1,10 +1,16 @@
 """``autotune.json`` on disk: whole or not at all, and never an old one that looks fresh."""
 
 import os
+import platform
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from autotune.errors import EnvironmentTrouble, UsageError
+
+_DRAFT = "tmp"
+_MODE = 0o664
+"""Of a new file, less the umask."""
 
 
 def check_writable(path: Path) -> None:
@@ -38,10 +44,12 @@ def write_whole(path: Path, text: str) -> None:
         EnvironmentTrouble: the disk is full, the folder is gone.
     """
     target = _target(path)
-    draft = _beside(target, "tmp")
+    _sweep(target)
+    draft = _beside(target, _DRAFT)
     try:
         try:
-            with draft.open("x", encoding="utf-8") as stream:
+            with open(draft, "x", encoding="utf-8", opener=not_for_all) as stream:
+                _keep_mode(target, stream.fileno())
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -79,5 +87,33 @@ def _target(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def _keep_mode(target: Path, draft: int) -> None:
+    """Give a draft the permissions that the owner of the file has set."""
+    with suppress(OSError):  # a new file, or a file system without permissions
+        os.fchmod(draft, stat.S_IMODE(target.stat().st_mode))
+
+
+def not_for_all(path: str, flags: int) -> int:
+    """For ``open(opener=...)``: a new file that not everybody may write, whatever the umask."""
+    return os.open(path, flags, _MODE)
+
+
 def _beside(target: Path, purpose: str) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}.{purpose}")
+    """A hidden file that names who makes it: several processes, of several hosts, may write the same target."""
+    return target.with_name(f"{_hidden(target)}{os.getpid()}.{purpose}")
+
+
+def _hidden(target: Path) -> str:
+    return f".{target.name}.{platform.node()}."
+
+
+def _sweep(target: Path) -> None:
+    """Remove drafts of processes of this host that were killed while they wrote."""
+    import psutil
+
+    begin, end = _hidden(target), f".{_DRAFT}"
+    with suppress(OSError):  # a folder that cannot be listed, a draft that another process sweeps or that is not ours
+        for name in os.listdir(target.parent):
+            pid = name.removeprefix(begin).removesuffix(end)
+            if name == f"{begin}{pid}{end}" and pid.isdecimal() and not psutil.pid_exists(int(pid)):
+                target.with_name(name).unlink()

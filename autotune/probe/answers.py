@@ -1,6 +1,8 @@
 """What came back from a probe process -> a result. Child messages are untrusted: validated here, never evaluated."""
 
-from dataclasses import dataclass, replace
+import json
+import math
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -27,8 +29,11 @@ from autotune.probe import equivalent
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.host import shared_memory_bytes
 from autotune.probe.judge import judge
+from autotune.units import LARGEST
 
 _TAIL_BYTES = 4000
+_REPORT_IT = "please report it with this message"
+_FORGED = "look for code of yours that writes to descriptors which it has not opened"
 OWN_FAULTS = frozenset({Outcome.WORKLOAD_ERROR, Outcome.UNSUPPORTED, Outcome.SIZE_LIMIT, Outcome.TIMED_OUT})
 """Failures that the memory of others has nothing to do with."""
 _NO_MEMORY = frozenset({Form.COMPARE, Form.LOADING})
@@ -102,9 +107,12 @@ def read_ended(line: bytes) -> Ended:
         EnvironmentTrouble: it is none.
     """
     try:
-        ended: Ended = _adapter(Ended).validate_json(line)
-    except ValidationError as error:
-        raise EnvironmentTrouble(f"the probe guardian sent something else than a report: {error}") from error
+        # Not validate_json: it refuses what may stand in texts of the user's, and numbers that are none.
+        ended: Ended = _adapter(Ended).validate_python(json.loads(line))
+    except ValueError as error:  # what pydantic raises is one as well
+        raise EnvironmentTrouble(
+            f"the probe guardian sent something else than a report: {error}", hint=_REPORT_IT
+        ) from error
     return ended
 
 
@@ -116,7 +124,25 @@ def read_answer(ended: Ended) -> _Answer | None:
         answer: _Answer = _adapter(_Answer).validate_python(ended.answer)
     except ValidationError:  # the user's code forged or broke it: as good as no answer, and classified as that
         return None
-    return answer
+    return answer if _is_possible(asdict(answer)) and _is_timed(answer.measurement) else None
+
+
+def _is_possible(value: object) -> bool:
+    """Whether all whole numbers within are such that something can be counted by them."""
+    if isinstance(value, dict):
+        return all(map(_is_possible, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_possible, value))
+    return not isinstance(value, int) or abs(value) <= LARGEST
+
+
+def _is_timed(measurement: Measurement | None) -> bool:
+    """Whether its times can have been measured."""
+    if measurement is None:
+        return True
+    once = (measurement.build_seconds, measurement.loop_seconds, measurement.worker_seconds)
+    times = (*measurement.step_seconds, measurement.first_step_seconds, *once)
+    return all(time is None or (math.isfinite(time) and 0 <= time < LARGEST) for time in times)
 
 
 def _read_mark(ended: Ended) -> _Mark | None:
@@ -127,7 +153,7 @@ def _read_mark(ended: Ended) -> _Mark | None:
         mark: _Mark = _adapter(_Mark).validate_python({k: ended.mark.get(k) for k in ("phase", "step", "batch_size")})
     except ValidationError:  # forged: then the place is unknown
         return None
-    return mark
+    return mark if _is_possible(asdict(mark)) else None
 
 
 def read_trace(path: Path) -> Trace | None:
@@ -190,13 +216,25 @@ def machine_result(described: dict[str, dict[str, Any]]) -> Machine:
     Raises:
         EnvironmentTrouble: the message has another form.
     """
-    try:
-        machine: Machine = _adapter(Machine).validate_python(described.get("machine"))
-    except ValidationError as error:
-        raise EnvironmentTrouble(
-            f"the process that looks at the machine answered in an unknown form: {error}"
-        ) from error
+    machine: Machine = _described(Machine, described.get("machine"), "the process that looks at the machine")
     return machine
+
+
+def _described(kind: type, value: object, who: str) -> Any:
+    """A value that a process described, validated.
+
+    Raises:
+        EnvironmentTrouble: it has another form, or numbers that cannot be.
+    """
+    try:
+        found = _adapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise EnvironmentTrouble(f"{who} answered in an unknown form: {error}", hint=_FORGED) from error
+    except UsageError as error:  # how ``Settings`` refuses values
+        raise EnvironmentTrouble(f"{who} answered in an unknown form: {error.message}", hint=_FORGED) from error
+    if not _is_possible(asdict(found)):
+        raise EnvironmentTrouble(f"{who} answered with numbers that cannot be", hint=_FORGED)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +249,7 @@ def known_batch(described: dict[str, dict[str, Any]]) -> tuple[int, list[list[in
     Raises:
         EnvironmentTrouble: the message has another form.
     """
-    try:
-        known: _Known = _adapter(_Known).validate_python(described.get("known"))
-    except ValidationError as error:
-        raise EnvironmentTrouble(f"the rehearsed command answered in an unknown form: {error}") from error
+    known: _Known = _described(_Known, described.get("known"), "the rehearsed command")
     return known.size, known.extents
 
 
@@ -224,10 +259,7 @@ def describe_result(described: dict[str, dict[str, Any]]) -> tuple[WorkloadInfo,
     Raises:
         EnvironmentTrouble: the message has another form.
     """
-    try:
-        workload = _adapter(WorkloadInfo).validate_python(described.get("workload"))
-    except ValidationError as error:
-        raise EnvironmentTrouble(f"the describing process answered in an unknown form: {error}") from error
+    workload: WorkloadInfo = _described(WorkloadInfo, described.get("workload"), "the describing process")
     return workload, machine_result(described)
 
 
@@ -291,6 +323,8 @@ def probe_result(
         )
         outcome, failure = judged or (outcome, failure)
     else:
+        if question.form is not Form.LOADING:  # whose data set may have less; else the child has no say in it
+            measurement = replace(measurement, steps_asked=question.form.steps)
         judged = judge(
             measurement,
             batch_size=batch_size,

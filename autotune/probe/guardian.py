@@ -41,6 +41,7 @@ QUIT = b"quit\n"
 """What the tool sends when it is done; end-of-file alone would be missed while some fork of the tool holds the pipe."""
 _CANNOT_START = 127 << 8
 """Wait status of a command that could not be started, as shells have it."""
+_LONGEST_REPLY = 1 << 12
 _TICK_S = 0.2  # how often a lost parent is looked for beside end-of-file
 
 
@@ -193,8 +194,8 @@ class Guardian:
             wanted = {"order": request.order, "stdout": request.stdout, "stderr": request.stderr}
             line = json.dumps({**wanted, "token": token, "guardian": os.getpid()}).encode() + b"\n"
             socket.send_fds(self._control, [line], [writing])
-            reply = json.loads(self._line(self._control, request.deadline_s))
-        except (OSError, ValueError) as error:  # the zygote is dead or hangs: whatever it forked is killed with it
+            pid, group = self._forked(json.loads(self._line(self._control, request.deadline_s)))
+        except (OSError, ValueError, RecursionError) as error:  # it is dead, hangs, or the user's file wrote there
             os.close(reading)
             job = self._zygote
             job.answer, job.timed_out = None, isinstance(error, TimeoutError)
@@ -203,9 +204,26 @@ class Guardian:
         finally:
             os.close(writing)
         logs = (request.stdout, request.stderr)
-        job = Job(reply["pid"], reply["group"], reading, Decoder(token), ("answer",), logs)
+        job = Job(pid, group, reading, Decoder(token), ("answer",), logs)
         self._watch(job, request.deadline_s, begin_s=request.begin_s)
         return job
+
+    def _forked(self, reply: object) -> tuple[int, int]:
+        """The process that the zygote says it has forked, and its group.
+
+        Raises:
+            ValueError: it is not below this process: what is signalled and waited for must be its own.
+        """
+        pid = reply.get("pid") if isinstance(reply, dict) else None
+        if type(pid) is not int or pid < 2:
+            raise ValueError("no process id")
+        try:
+            group, parents = os.getpgid(pid), psutil.Process(pid).parents()
+        except (OSError, OverflowError, psutil.NoSuchProcess) as error:
+            raise ValueError(f"there is no process {pid}") from error
+        if group == os.getpgrp() or all(parent.pid != os.getpid() for parent in parents):
+            raise ValueError(f"process {pid} is none of this one's")
+        return pid, group
 
     def _end_zygote(self) -> None:
         """Kill the zygote, and what the user's file started in it: a fresh interpreter wants the same ports and files."""
@@ -358,8 +376,8 @@ class Guardian:
             ready, _, _ = select.select([connection.fileno(), 0], [], [], _TICK_S)
             if connection.fileno() in ready:
                 part = connection.recv(1 << 12)
-                if not part:
-                    raise ConnectionError("the zygote closed its control socket")
+                if not part or len(data) > _LONGEST_REPLY:
+                    raise ConnectionError("the zygote closed its control socket, or the user's file writes to it")
                 data += part
         return data
 

@@ -6,7 +6,6 @@ the same. Closing it (or dying) ends every process below.
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -15,7 +14,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotune.errors import AutotuneError, NothingFits, WorkloadError
-from autotune.model import Budget, Form, Machine, Outcome, ProbeResult, Question, Settings, Source, WorkloadInfo
+from autotune.model import (
+    Budget,
+    Cause,
+    Failure,
+    Form,
+    Machine,
+    Outcome,
+    ProbeResult,
+    Question,
+    Settings,
+    Source,
+    WorkloadInfo,
+)
 from autotune.probe import linux, nvml
 from autotune.probe.answers import (
     Ended,
@@ -32,6 +43,7 @@ from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
 from autotune.probe.turns import Turns
+from autotune.probe.workplace import Workplace
 from autotune.workload.source import INSIDE_VARIABLE
 
 _FIRST_S = 10.0
@@ -72,8 +84,8 @@ class Launcher:
         self._seed = seed
         self._say = say
         # The pickle of live objects lies in the working directory, so that the guardian removes it, too, at the end.
-        pickled = Path(source.pickle_path).parent if source.pickle_path else None
-        self._directory = pickled or Path(tempfile.mkdtemp(prefix="autotune-"))
+        self._own = None if source.pickle_path else Workplace()
+        self._directory = self._own.path if self._own else Path(source.pickle_path).parent
         self._guarded = Guarded(self._directory)
         self._zygote = False
         self._loading: Request | None = None
@@ -95,7 +107,10 @@ class Launcher:
     def close(self) -> None:
         """End every process and remove the working files."""
         self._guarded.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._own is not None:
+            self._own.remove()
+        else:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def preload(self, device: str) -> None:
         """Begin to load the workload, which ``describe`` waits for; returns at once.
@@ -122,14 +137,17 @@ class Launcher:
             self._guarded.start()
             self._load_zygote(device)  # before the device is asked for, which takes no time then
         with self._turns.before(device) if self._turns else nullcontext():
-            ended, _, stderr, _ = self._run(
-                Op.DESCRIBE,
-                begin_s=begin_s,
-                device=device,
-                batch_size=batch_size,
-                length_buckets=tuple(length_buckets),
-                prebuild_s=self._timeout_s / 2,
-            )
+            for last in (False, True):
+                ended, _, stderr, _ = self._run(
+                    Op.DESCRIBE,
+                    begin_s=begin_s,
+                    device=device,
+                    batch_size=batch_size,
+                    length_buckets=tuple(length_buckets),
+                    prebuild_s=self._timeout_s / 2,
+                )
+                if last or not _killed(ended, stderr):
+                    break
         answer = read_answer(ended)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
@@ -272,6 +290,8 @@ class Launcher:
         request = self._loading or self._begin_loading(device)
         self._loading = None
         ended = self._guarded.wait(request)
+        if _killed(ended, Path(request.stderr)):
+            ended = self._guarded.ask(request)
         self._zygote = ended.zygote
         answer = read_answer(ended)
         if answer and answer.refused is not None:
@@ -284,10 +304,7 @@ class Launcher:
 
     def _load_failure(self, ended: Ended, stderr: Path) -> AutotuneError:
         """The user's file could not be loaded, or its model not be made."""
-        answer = read_answer(ended)
-        text = tail(stderr)
-        facts = evidence(ended, answer, device="cpu", capacity_bytes=0, stderr_tail=text)
-        outcome, failure = classify(facts)
+        outcome, failure, text = _verdict(ended, stderr)
         where = f" while it was in phase {failure.phase}" if failure.phase else ""
         if ended.timed_out:
             message = f"{self._source.ref} did not finish within --timeout {self._timeout_s:g} s{where}"
@@ -300,6 +317,21 @@ class Launcher:
             hint=failure.hint or "run the file by itself to see the same error",
             detail=failure.traceback or text,
         )
+
+
+def _verdict(ended: Ended, stderr: Path) -> tuple[Outcome, Failure, str]:
+    """What a process failed of that was to load or describe, and the end of its error output."""
+    text = tail(stderr)
+    return *classify(evidence(ended, read_answer(ended), device="cpu", capacity_bytes=0, stderr_tail=text)), text
+
+
+def _killed(ended: Ended, stderr: Path) -> bool:
+    """Whether somebody's signal ended a process that was to load or describe: as with a probe, that says nothing of the
+    workload, and is worth another try."""
+    if ended.timed_out or read_answer(ended) is not None or ended.signal is None:
+        return False
+    _, failure, _ = _verdict(ended, stderr)
+    return failure.cause is Cause.SIGNAL and failure.confirm
 
 
 def _fork_trouble(op: Op, ended: Ended) -> str:

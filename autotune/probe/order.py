@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from autotune.model import Form, Settings, Source
+from autotune.probe.workplace import write_working_file
 
 
 class Op(StrEnum):
@@ -60,7 +61,7 @@ class Order:
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""
-        path.write_text(json.dumps(asdict(self)))
+        write_working_file(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: str) -> Self:

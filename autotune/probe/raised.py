@@ -7,7 +7,8 @@ _LONGEST_TRACEBACK = 16_000  # characters; a recursion error has thousands of fr
 
 def told(error: BaseException) -> dict[str, object]:
     """The fields of an answer that say what was raised, and the user's own traceback."""
-    return {"raised": chain(error), "traceback": user_traceback(error)[-_LONGEST_TRACEBACK:]}
+    traceback = user_traceback(error)[-_LONGEST_TRACEBACK:]
+    return {"raised": chain(error), "traceback": traceback.encode(errors="replace").decode()}
 
 
 def chain(error: BaseException) -> list[dict[str, object]]:
@@ -40,6 +41,6 @@ def _name(kind: type) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        return str(error).encode(errors="replace").decode()  # names of files may hold lone surrogates
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may raise anything; its type still says something
         return f"(its text cannot be made: {type(failure).__name__})"

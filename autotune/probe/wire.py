@@ -18,6 +18,12 @@ Message: TypeAlias = dict[str, object]
 _PIPE_BUF = 4096  # writes up to this are atomic on a pipe (POSIX guarantees 512, Linux 4096, see pipe(7))
 _CHUNK = 3800
 _LONGEST_LINE = 1 << 16
+_LONGEST_MESSAGE = 1 << 24
+"""Characters. No message of ours has more than a few ten thousand: texts of exceptions are cut where they are sent."""
+_PART = 100
+"""What a part takes beside its text, about."""
+_DEEPEST_MESSAGE = 32
+"""Lists and objects within each other; ours have six."""
 
 
 def new_token() -> str:
@@ -76,6 +82,8 @@ class Decoder:
         self._token = token.encode() + b" "
         self._buffer = b""
         self._parts: dict[bytes, dict[int, str]] = {}
+        self._waiting = 0
+        """Characters of incomplete messages."""
         self.garbage_bytes = 0
         """Bytes seen that belong to no message."""
 
@@ -94,10 +102,44 @@ class Decoder:
         if not line.startswith(self._token) or checksum != f"{zlib.crc32(body):08x}".encode():
             self.garbage_bytes += len(line)
             return
-        number, index, count, text = body.split(b" ", 3)
-        parts = self._parts.setdefault(number, {})
-        parts[int(index)] = text.decode()
-        if len(parts) == int(count):
-            del self._parts[number]
-            message = json.loads("".join(parts[i] for i in range(len(parts))))
+        try:
+            message = self._message(body)
+        except (ValueError, LookupError, RecursionError):  # forged: the token is no secret to code in the same process
+            self.garbage_bytes += len(line)
+            return
+        if message is not None:
             yield message
+
+    def _message(self, body: bytes) -> Message | None:
+        """The message that is complete with this line; None if it is not yet.
+
+        Raises:
+            ValueError, LookupError, RecursionError: it is none of ours, or one of those that wait is not.
+        """
+        number, index, count, text = body.split(b" ", 3)
+        place, num_parts = int(index), int(count)
+        if not 0 <= place < num_parts <= _LONGEST_MESSAGE // _CHUNK:
+            raise ValueError(f"part {place} of {num_parts}")
+        parts = self._parts.setdefault(number, {})
+        self._waiting += len(text) + _PART
+        if self._waiting > _LONGEST_MESSAGE:
+            self._parts.clear()
+            self._waiting = 0
+            raise ValueError("too much that is never complete")
+        parts[place] = text.decode()
+        if len(parts) != num_parts:
+            return None
+        del self._parts[number]
+        self._waiting = sum(len(part) + _PART for others in self._parts.values() for part in others.values())
+        message = json.loads("".join(parts[i] for i in range(num_parts)))
+        if not isinstance(message, dict) or not isinstance(message.get("kind"), str) or _is_deep(message):
+            raise ValueError("no message")
+        return message
+
+
+def _is_deep(value: object, levels: int = _DEEPEST_MESSAGE) -> bool:
+    """Whether lists and objects lie in each other for more than so many levels."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deep(item, levels - 1) for item in inner)

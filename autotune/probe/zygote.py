@@ -226,7 +226,7 @@ class Zygote:
         return True
 
     def _fork(self, wanted: dict[str, str], order: Order, answer_fd: int) -> None:
-        """Fork twice, so that the probe becomes the guardian's child, and tell the guardian its process and group."""
+        """Fork twice, so that the probe becomes the guardian's child, and tell the guardian which process it is."""
         _flush()
         reading, writing = os.pipe()
         middle = os.fork()
@@ -247,7 +247,7 @@ class Zygote:
         pid = int(os.read(reading, 32))
         os.close(reading)
         os.waitpid(middle, 0)
-        self._control.sendall(json.dumps({"pid": pid, "group": middle}).encode() + b"\n")
+        self._control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
 
     def _become_probe(self, wanted: dict[str, str], order: Order, answer_fd: int) -> None:
         """Turn the forked child into a probe process; never returns."""

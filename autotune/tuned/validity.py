@@ -150,4 +150,4 @@ def _world() -> int:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     told = os.environ.get("WORLD_SIZE", "")
-    return int(told) if told.isdecimal() and int(told) > 0 else 1
+    return int(told) if told.isdecimal() and len(told) < 9 and int(told) > 0 else 1

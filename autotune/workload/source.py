@@ -48,11 +48,14 @@ def parse_source(ref: str, script_args: Sequence[str], directory: Path) -> Sourc
     """
     directory = Path(os.path.abspath(directory))
     source = Source(ref=ref, script_args=tuple(script_args), directory=str(directory))
-    place = locate(source)
-    if place.file is not None:
-        _check_file(place.target, place.file, directory)
-    else:
-        _check_module(place.module, directory)
+    try:
+        place = locate(source)
+        if place.file is not None:
+            _check_file(place.target, place.file, directory)
+        else:
+            _check_module(place.module, directory)
+    except OSError as error:  # a name that is too long for the file system
+        raise UsageError(f"{ref[:60]}…: {error.strerror}", hint=_FORM) from error
     return source
 
 

@@ -1,5 +1,7 @@
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,16 @@ def test_a_file_that_cannot_be_moved_is_reported(tmp_path: Path) -> None:
     (tmp_path / "o.json.stale").mkdir()
     with pytest.raises(EnvironmentTrouble, match="cannot be moved aside"):
         set_aside(tmp_path / "o.json")
+
+
+def test_the_draft_of_a_killed_process_is_swept_and_that_of_a_living_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: "here")
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        dead.wait()
+    living = f".o.json.here.{os.getppid()}.tmp"
+    for name in (f".o.json.here.{dead.pid}.tmp", f".o.json.there.{dead.pid}.tmp", living, ".o.json.here.x.tmp"):
+        (tmp_path / name).touch()
+    write_whole(tmp_path / "o.json", "new")
+    assert _names(tmp_path) == sorted([living, f".o.json.there.{dead.pid}.tmp", ".o.json.here.x.tmp", "o.json"])

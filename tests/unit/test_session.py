@@ -1,9 +1,17 @@
-"""Which earlier probes count under another budget."""
+"""Which earlier probes count under another budget, and which search is the newest."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
 
-from autotune.model import Cause, Form, ProbeResult
-from autotune.session import still_valid
+import pytest
+
+from autotune import session
+from autotune.model import Cause, Form, ProbeResult, SearchState
+from autotune.session import Session, still_valid
+from autotune.storage.store import Store
+from tests.cli.results import BUDGET, MACHINE, NOON, PLAN, WORKLOAD
 from tests.fakes import OUT_OF_MEMORY, SEGFAULT, result
 
 LIMIT = 1000
@@ -38,3 +46,25 @@ def test_an_out_of_memory_counts_under_a_smaller_budget_only() -> None:
 
 def test_other_failures_count_under_any_budget() -> None:
     assert kept(result(8, fault=SEGFAULT, budget_bytes=LIMIT), 10 * LIMIT)
+
+
+def test_a_search_that_begins_after_the_clock_was_set_back_is_the_newest_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        time = NOON
+
+        @classmethod
+        def now(cls, zone: object) -> datetime:
+            return cls.time
+
+    monkeypatch.setattr(session, "datetime", Clock)
+    with Store.open(str(tmp_path / "ledger.sqlite3")) as store:
+        nothing = cast(Any, None)
+        one = Session(PLAN, store, nothing, nothing, WORKLOAD, MACHINE, BUDGET, 0.0)
+        before = one._begin().record
+        Clock.time = NOON - timedelta(days=1)
+        after = one._begin().record
+        newest = store.latest(before.key, frozenset(SearchState))
+    assert newest is not None and newest.id == after.id
+    assert after.created - before.created == timedelta(microseconds=1)

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -48,6 +47,7 @@ from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance
 from autotune.probe.turns import Turns
 from autotune.probe.wire import new_token
+from autotune.probe.workplace import Workplace
 from autotune.workload.command import BATCH_VARIABLE, fill, uses_scratch
 from autotune.workload.source import INSIDE_VARIABLE
 
@@ -85,7 +85,8 @@ class CommandLauncher:
         self._source = source
         self._timeout_s = timeout_s
         self._say = say
-        self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
+        self._workplace = Workplace()
+        self._directory = self._workplace.path
         self._guarded = Guarded(self._directory)
         self._number = 0
         self._watched = True
@@ -108,7 +109,7 @@ class CommandLauncher:
     def close(self) -> None:
         """End every process and remove the working files."""
         self._guarded.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._workplace.remove()
 
     def preload(self, device: str) -> None:
         """Start the guardian.

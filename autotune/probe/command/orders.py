@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from autotune.model import Form
+from autotune.probe.workplace import write_working_file
 
 LAUNCHER = "command"
 """``ProbeResult.launcher`` of a command that was watched."""
@@ -48,7 +49,7 @@ class HookOrder:
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""
-        path.write_text(json.dumps(asdict(self)))
+        write_working_file(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: str) -> Self:

@@ -1,0 +1,117 @@
+"""A workload of milliseconds that tells `tests.faults.striking` at every phase where it is; its limit is 2 samples."""
+
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.faults.striking import reached
+
+LIMIT = 2
+
+reached("load")
+answered = False
+write = os.write
+
+
+def write_slowly(fd: int, data: bytes) -> int:
+    """As os.write, but for a probe's answer, of which half is written before the rest."""
+    global answered
+    if b'"kind": "answer"' not in data:
+        return write(fd, data)
+    written = write(fd, data[: len(data) // 2])
+    reached("answer")
+    answered = True
+    return written
+
+
+class Leaving:
+    """Standard output, flushed for the last time when a probe's process has answered and leaves."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def flush(self) -> None:
+        self._stream.flush()
+        if answered:
+            reached("exit")
+
+
+os.write = write_slowly
+sys.stdout = Leaving(sys.stdout)
+
+
+class Telling(torch.autograd.Function):
+    """Identity that says when the gradient comes back to it."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        reached("backward")
+        return gradient
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        reached("forward" if self.training else "evaluate")
+        if len(x) == 1:
+            time.sleep(0.02)  # so that 2 samples are surely the faster batch, on a busy machine as well
+        if len(x) > LIMIT:
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {len(x)}.00 GiB")
+        return Telling.apply(self.linear(x))
+
+
+class Descent(torch.optim.Optimizer):
+    """Gradient descent written out: PyTorch's own optimizers import torch._dynamo in each fresh process."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        reached("optimizer")
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter -= 0.01 * parameter.grad
+
+    def state_dict(self) -> dict[str, Any]:
+        reached("checkpoint")
+        return {"state": {}}
+
+
+def make_model() -> nn.Module:
+    reached("build")
+    return Model()
+
+
+def make_batch(batch_size: int) -> torch.Tensor:
+    reached("data")
+    return torch.ones(batch_size, 4)
+
+
+def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    return model(batch).pow(2).mean()
+
+
+def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return Descent(params, {})
+
+
+def evaluate(model: nn.Module, batch: torch.Tensor) -> None:
+    model(batch)
