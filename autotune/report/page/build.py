@@ -37,7 +37,7 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
     batch = result.answer.recommended_batch if result else None
     if result is None:
         batch = max((p.batch_size for p in probes if p.fits and p.reason is not Reason.TRACE), default=None)
-    roles = Roles(probes, own, chosen)
+    roles = Roles(probes, own, chosen if result else None)
     command, note = reproduction(record.plan, record.workload.own)
     shown, hidden = listed(probes, own)
     told, untold = failures(probes)
@@ -175,4 +175,3 @@ def _lost(rate: float, best: float) -> str:
     if percent >= 1:
         return f"{percent:.0f} % slower than recommended"
     return "not faster by more than noise" if percent >= -2 else f"{format_rate(rate)} samples/s, not certified"
-

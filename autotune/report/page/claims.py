@@ -53,9 +53,7 @@ def _refuted(result: SearchResult) -> Claim:
 
 
 def _compared(result: SearchResult) -> Claim:
-    same = any(
-        p.form is Form.COMPARE and p.fits and plain(p.settings) == plain(result.settings) for p in result.probes
-    )
+    same = any(p.form is Form.COMPARE and p.fits and plain(p.settings) == plain(result.settings) for p in result.probes)
     if same:
         return Claim(
             text="The settings train the same as yours: compared on the same seeded steps, from the same weights.",

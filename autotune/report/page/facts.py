@@ -20,7 +20,7 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
                 ("id", record.id),
                 ("confirms", record.based_on or ""),
                 ("state", record.state.value.replace("_", " ")),
-                ("ended because", record.message),
+                ("ended with", record.message),
                 ("began", instant(record.created)),
                 ("took", format_seconds(took) if took is not None else ""),
                 ("probes", f"{len(probes)}, {failed or 'none'} of them failed"),

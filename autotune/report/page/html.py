@@ -8,8 +8,9 @@ import base64
 import hashlib
 from pathlib import Path
 
+from autotune.report.page.drawing import Figure
 from autotune.report.page.facts import instant
-from autotune.report.page.figures import Figure, figures
+from autotune.report.page.figures import figures
 from autotune.report.page.tables import ROLES
 from autotune.report.page.view import View
 from autotune.report.words import format_rate, format_share

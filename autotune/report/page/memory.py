@@ -19,16 +19,16 @@ _FORETOLD_SIZES = 12
 OUTSIDE = "outside the allocator (context, libraries)"
 UNUSED = "held beyond it (cache, fragments)"
 _KINDS = (
+    "process and libraries",
     "weights",
     "buffers",
     "gradients",
     "optimizer state",
     "batch",
     "activations and temporaries",
-    "process and libraries",
     UNUSED,
 )
-"""Of what is measured, as ``memory_split`` names its parts; in the order that they are stacked."""
+"""Of what is measured, as ``memory_split`` names its parts; in the order that they are stacked: what does not grow first."""
 
 
 def memory_by_size(
@@ -92,9 +92,7 @@ def memory_in_step(
         settings=settings_words(of, record.plan.settings),
         foretold=foretold is not None and batch_size is not None,
         phases=tuple(
-            PhasePeak(
-                phase=one.phase, allocated_bytes=one.peak_allocated_bytes, reserved_bytes=one.peak_reserved_bytes
-            )
+            PhasePeak(phase=one.phase, allocated_bytes=one.peak_allocated_bytes, reserved_bytes=one.peak_reserved_bytes)
             for one in (measured.measurement.phases if measured else ())
         ),
         phases_batch=measured.batch_size if measured else None,
@@ -154,7 +152,7 @@ def _foretold(
     for size in sizes:
         split[size] = {USE_WORDS[use]: held for use, held in uses_at_peak(foretold, size).items()}
         split[size][OUTSIDE] = outside
-    return _columns((*(USE_WORDS[use] for use in USES), OUTSIDE), split)
+    return _columns((OUTSIDE, *(USE_WORDS[use] for use in USES)), split)
 
 
 def _columns(order: tuple[str, ...], split: dict[int, dict[str, int]]) -> tuple[tuple[str, ...], tuple[SizeParts, ...]]:

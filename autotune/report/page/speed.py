@@ -17,14 +17,14 @@ _TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
 class Roles:
     """Which settings are whose."""
 
-    def __init__(self, probes: Iterable[ProbeResult], own: Settings, chosen: Settings) -> None:
+    def __init__(self, probes: Iterable[ProbeResult], own: Settings, chosen: Settings | None) -> None:
         """
         Args:
             probes: of the search.
             own: the user's settings.
-            chosen: those of the answer; the user's own where there is none.
+            chosen: those of the answer; None = there is none.
         """
-        self._own, self._chosen = plain(own), plain(chosen)
+        self._own, self._chosen = plain(own), plain(chosen) if chosen is not None else None
         compared = {plain(p.settings): p.fits for p in probes if p.form is Form.COMPARE}
         self._rejected = {settings for settings, same in compared.items() if not same}
 
@@ -87,7 +87,7 @@ def step_times(probes: Sequence[ProbeResult], roles: Roles, batch_size: int | No
     """The best timed probe of each set of settings, fastest first; of a single one, those of its largest sizes.
 
     Args:
-        batch_size: the recommended one, whose probe stands for the recommended settings.
+        batch_size: the recommended one, whose probe stands for the recommended settings; None = there is none.
     """
     timed = [p for p in probes if p.fits and p.form in _TRAINED and p.samples_per_second is not None]
     groups: dict[Settings | int, list[ProbeResult]] = {}

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from autotune.memory.timeline import StepTimeline
 from autotune.report.explanation import PHASES, USES
 from autotune.report.page.view import MemoryBySize, MemoryInStep, Role, StepTimes, Trade
+from autotune.report.setting_words import OWN
 from autotune.report.words import format_rate
 from autotune.units import format_bytes, format_seconds
 
@@ -26,6 +28,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     numbers: frozenset[int]
     """Columns of numbers, which are aligned to the right."""
+
+
+def with_settings(words: str) -> str:
+    """``with your own settings``, ``with precision=bf16``."""
+    return "with your own settings" if words == OWN else f"with {words}"
 
 
 def trade_table(found: Sequence[Trade]) -> Table:
@@ -64,26 +71,30 @@ def memory_table(memory: MemoryBySize) -> Table:
             )
         )
     return Table(
-        caption=f"Memory by batch size, settings {memory.settings}; budget {format_bytes(memory.budget_bytes)}",
+        caption=f"Memory by batch size, {with_settings(memory.settings)}; budget {format_bytes(memory.budget_bytes)}",
         headings=("batch", "what happened", "peak", *memory.kinds),
         rows=tuple(rows),
         numbers=frozenset({0, *range(2, 3 + len(memory.kinds))}),
     )
 
 
-def step_table(step: MemoryInStep) -> Table:
+def phases_table(step: MemoryInStep) -> Table | None:
+    """The measured peak of each phase; None where none was measured."""
+    if not step.phases:
+        return None
+    columns = ("phase", "allocated", "reserved")
+    reserves = any(one.reserved_bytes is not None for one in step.phases)
+    peaks = [(PHASES[one.phase], *map(format_bytes, (one.allocated_bytes, one.reserved_bytes))) for one in step.phases]
+    return Table(
+        caption=f"Highest peak of each phase at batch {step.phases_batch}, as measured",
+        headings=columns if reserves else columns[:2],
+        rows=tuple(row if reserves else row[:2] for row in peaks),
+        numbers=frozenset({1, 2}),
+    )
+
+
+def timeline_table(timeline: StepTimeline) -> Table:
     """The highest moment of each phase."""
-    timeline = step.timeline
-    if timeline is None:
-        return Table(
-            caption=f"Highest peak of each phase at batch {step.phases_batch}",
-            headings=("phase", "allocated", "reserved"),
-            rows=tuple(
-                (PHASES[one.phase], format_bytes(one.allocated_bytes), format_bytes(one.reserved_bytes))
-                for one in step.phases
-            ),
-            numbers=frozenset({1, 2}),
-        )
     rows = []
     for span in timeline.spans:
         inside = [moment for moment in timeline.moments if span.first_event <= moment.event <= span.last_event]

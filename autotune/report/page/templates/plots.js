@@ -15,9 +15,12 @@
     return named ? style.getPropertyValue(`--${value.slice(1)}`).trim() : value;
   };
 
-  const fitted = (layout, width) => {
+  // A legend takes its room from the plot, so that the plot grows with it.
+  const fitted = (layout, data, width) => {
+    const entries = data.filter((trace) => trace.showlegend !== false).length;
+    const rows = Math.ceil(entries / (width < 560 ? 1 : 3));
     layout.font = { ...layout.font, family: getComputedStyle(document.body).fontFamily };
-    layout.height = layout.height || (narrow.matches ? 420 : 440);
+    layout.height = layout.height || 360 + 20 * rows;
     layout.width = width;
     if (narrow.matches) layout.font.size = 12;
     return layout;
@@ -28,7 +31,7 @@
     for (const place of document.querySelectorAll("[data-plot]")) {
       const spec = filled(specs[place.dataset.plot], "", style);
       const config = { displayModeBar: false, displaylogo: false, showTips: false, doubleClick: false };
-      Plotly.react(place, spec.data, fitted(spec.layout, place.clientWidth), config);
+      Plotly.react(place, spec.data, fitted(spec.layout, spec.data, place.clientWidth), config);
     }
   };
 
