@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotune.knobs import in_words
-from autotune.model import ProbeResult, Reason, SearchRecord, SearchResult
+from autotune.errors import UsageError
+from autotune.knobs import in_words, knob_of
+from autotune.knobs.choosing import wanted
+from autotune.model import Choice, ProbeResult, Reason, SearchRecord, SearchResult, Settings
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, is_own, throughput
 from autotune.report.commands import training_command
@@ -31,6 +33,7 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         record: the search, in whatever state.
         probes: all its answer rests on, oldest first: those of the search it confirms, then its own.
     """
+    record = replace(record, plan=replace(record.plan, space=tuple(filter(_is_known, record.plan.space))))
     own = record.plan.settings
     result = _result(record, probes)
     chosen = result.settings if result else own
@@ -75,6 +78,14 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         reproduce=command,
         reproduce_note=note,
     )
+
+
+def _is_known(choice: Choice) -> bool:
+    """Whether it can be told: rows may have been written by a version with other knobs, or by anything."""
+    try:
+        return bool(wanted(knob_of(choice.knob), choice, Settings()))
+    except UsageError:
+        return False
 
 
 def _result(record: SearchRecord, probes: Sequence[ProbeResult]) -> SearchResult | None:

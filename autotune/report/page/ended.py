@@ -24,7 +24,8 @@ def no_answer(record: SearchRecord, probes: Sequence[ProbeResult], command: str)
     again = f"{command.replace(' --fresh', '')}" if command else "call find_max_batch() from the same script again"
     ran = f"{len(probes)} finished probe{'' if len(probes) == 1 else 's'}"
     if record.state is SearchState.INTERRUPTED:
-        because = record.message or "it was stopped"
+        # What stopped it is the name of an exception, or a sentence.
+        because = "it was stopped" if record.message.startswith("stopped by ") else record.message or "it was stopped"
         return NoAnswer(
             title="Interrupted",
             message=f"No answer yet: {because}. {ran.capitalize()} will be used again.",

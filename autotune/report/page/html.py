@@ -47,7 +47,7 @@ def render_html(view: View) -> str:
         assert "</script" not in script.lower(), "a script of the page would end within"
     return environment.get_template("report.html").render(
         view=view,
-        figures={figure.name: figure for figure in shown},
+        figures={"trade": None, "step": None, "times": None} | {figure.name: figure for figure in shown},
         memory_figures=[figure for figure in shown if figure.name.startswith("memory-")],
         data=_specs(shown),
         style=Markup(_read("report.css")),

@@ -38,7 +38,7 @@ _VERDICTS: Mapping[Verdict, tuple[str, str, str, int]] = {
 def memory_figures(view: View) -> Iterator[Figure]:
     """Memory by kind over the batch size, one for each set of settings."""
     for number, memory in enumerate(view.memory):
-        if memory.parts or any(one.peak_bytes is not None for one in memory.marks):
+        if memory.parts:  # sizes that all failed before anything could be taken apart are told in words
             yield _memory_figure(memory, number)
 
 
@@ -193,6 +193,7 @@ def _phases_figure(step: MemoryInStep, table: Table) -> Figure:
                     "text": [format_bytes(one.allocated_bytes) for one in step.phases],
                     "textposition": "auto",
                     "hovertemplate": "%{y}: %{text}<extra></extra>",
+                    "insidetextfont": {"color": "@ink"},
                     "marker": {"color": "@activations"},
                     "showlegend": False,
                 }

@@ -68,7 +68,8 @@ def trades(probes: Sequence[ProbeResult], roles: Roles) -> tuple[Trade, ...]:
             )
         )
     front = pareto(found)
-    others = sorted((one for one in found if one not in front), key=lambda one: -one.samples_per_second)
+    best_of = set(front)
+    others = sorted((one for one in found if one not in best_of), key=lambda one: -one.samples_per_second)
     return tuple([*(replace(one, on_front=True) for one in front), *others][:MOST_TRADES])
 
 
@@ -84,7 +85,9 @@ def pareto(found: Iterable[Trade]) -> list[Trade]:
 
 
 def step_times(probes: Sequence[ProbeResult], roles: Roles, batch_size: int | None) -> tuple[StepTimes, ...]:
-    """The best timed probe of each set of settings, fastest first; of a single one, those of its largest sizes.
+    """The best timed probe of each set of settings, fastest first; of a single one, that of each size.
+
+    Of too many the answer stays, then the user's own, then the fastest.
 
     Args:
         batch_size: the recommended one, whose probe stands for the recommended settings; None = there is none.
@@ -114,7 +117,9 @@ def step_times(probes: Sequence[ProbeResult], roles: Roles, batch_size: int | No
             )
         )
     rows.sort(key=lambda row: min(row.seconds, default=0.0) / row.samples)
-    told = [r for r in rows if r.role in (Role.RECOMMENDED, Role.YOURS)] if len(groups) > MOST_TIMES else rows
-    rest = [row for row in rows if row not in told]
-    kept = [*told, *rest][:MOST_TIMES]
+
+    def less_telling(row: StepTimes) -> tuple[bool, bool]:
+        return (row.role, row.batch_size) != (Role.RECOMMENDED, batch_size), row.role is not Role.YOURS
+
+    kept = set(sorted(rows, key=less_telling)[:MOST_TIMES])  # of equals the fastest
     return tuple(row for row in rows if row in kept)
