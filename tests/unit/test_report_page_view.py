@@ -203,6 +203,39 @@ def test_an_interrupted_search_says_how_to_go_on(count: int) -> None:
     assert len(view.probes) == count
 
 
+def test_an_answer_that_did_not_stand_its_confirmation_is_not_called_a_search_in_which_nothing_fits() -> None:
+    failed = replace(failing(27, form=Form.LONG), reason=Reason.CONFIRM)
+    record = replace(RECORD, id="again", based_on="first", answer=None, state=SearchState.NO_ANSWER, message="gone")
+    ended = build_view(record, (*PROBES, failed)).no_answer
+    assert ended is not None
+    assert (ended.title, ended.message, ended.parts) == ("No longer safe", "gone", ())
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_search_that_ended_with_nothing_to_show_for_it_says_so(count: int) -> None:
+    ended = without_answer(PROBES[:count]).no_answer
+    assert ended is not None and ended.title == "No answer"
+
+
+def test_a_size_that_failed_once_and_was_certified_then_is_drawn_as_certified() -> None:
+    once = failing(27, Outcome.UNSAFE, Cause.OVER_BUDGET, form=Form.LONG)
+    view = build_view(RECORD, (once, *PROBES))
+    assert 27 in [one.batch_size for one in view.trades]
+    assert 28 not in [one.batch_size for one in view.trades]
+
+
+def test_accumulation_that_is_not_equivalent_does_not_reject_the_users_own_settings() -> None:
+    apart = failing(4, Outcome.CHANGES_TRAINING, Cause.LOSS_DIFFERS, form=Form.COMPARE)
+    apart = replace(apart, settings=Settings(accumulate=4))
+    assert Roles((*PROBES, apart), Settings(), BF16).of(Settings()) is Role.YOURS
+
+
+def test_a_failing_evaluation_leaves_the_speed_of_training_alone() -> None:
+    failed = failing(27, phase=Phase.EVALUATE, form=Form.LONG)
+    view = build_view(RECORD, (*PROBES[:5], failed, *PROBES[5:]))
+    assert 27 in [one.batch_size for one in view.trades]
+
+
 def test_a_search_that_still_runs_is_no_answer_yet() -> None:
     ended = without_answer((), SearchState.RUNNING).no_answer
     assert ended is not None and ended.title == "Not finished"

@@ -23,7 +23,7 @@ from autotune.report.setting_words import settings_words
 from autotune.report.table import headline
 from autotune.report.tuning import SettingsRow, left_out, settings_rows
 from autotune.report.words import format_rate, limit_words
-from autotune.search.apart import plain
+from autotune.search.apart import Apart, plain
 
 
 def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
@@ -40,6 +40,7 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
     batch = result.answer.recommended_batch if result else None
     if result is None:
         batch = max((p.batch_size for p in probes if p.fits and p.reason is not Reason.TRACE), default=None)
+    training = Apart.of(probes).training
     roles = Roles(probes, own, chosen if result else None)
     command, note = reproduction(record.plan, record.workload.own)
     shown, hidden = listed(probes, own)
@@ -64,10 +65,10 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         mind=advice(result) if result and proven else record.workload.notes,
         next_steps=_next_steps(result) if result else (),
         commands=_commands(result) if result else (),
-        trades=trades(probes, roles),
+        trades=trades(training, roles),
         memory=tuple(one for one in by_size if one is not None),
         step=memory_in_step(record, probes, chosen, batch),
-        times=step_times(probes, roles, batch),
+        times=step_times(training, roles, batch),
         tried=tuple(_tried(row, roles, rows) for row in rows),
         not_tried=left_out(result) if result else (),
         probes=shown,
@@ -100,7 +101,7 @@ def _result(record: SearchRecord, probes: Sequence[ProbeResult]) -> SearchResult
         answer=record.answer,
         probes=tuple(probes),
         new_probes=len(probes),
-        seconds=(record.finished - record.created).total_seconds() if record.finished else 0.0,
+        seconds=sum(probe.seconds for probe in probes),
         created=record.created,
         from_ledger=record.based_on is not None,
     )

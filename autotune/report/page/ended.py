@@ -7,6 +7,7 @@ from autotune.report.memory_split import memory_split
 from autotune.report.page.view import NoAnswer, Part
 from autotune.report.words import failure_words
 from autotune.search.apart import Apart
+from autotune.search.evidence import read
 from autotune.search.verdict import Ending, why_nothing
 
 _TAIL = 4000
@@ -39,7 +40,14 @@ def no_answer(record: SearchRecord, probes: Sequence[ProbeResult], command: str)
             detail="",
             next_action=f"If nothing runs any more, go on with: {again}",
         )
-    if all(probe.fits for probe in probes):
+    if record.based_on:
+        return NoAnswer(
+            title="No longer safe",
+            message=record.message or f"The answer of search {record.based_on} no longer holds.",
+            detail="",
+            next_action=again,
+        )
+    if all(finding.probe.fits for finding in read(probes).findings.values()):
         return NoAnswer(
             title="No answer", message=record.message or "It ended without one.", detail="", next_action=again
         )

@@ -11,7 +11,7 @@ from autotune.units import format_bytes, format_seconds
 def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, Mapping[str, str]]:
     """Title -> label -> value; those without a value are left out."""
     workload, machine, budget = record.workload, record.machine, record.budget
-    took = (record.finished - record.created).total_seconds() if record.finished else None
+    took = sum(probe.seconds for probe in probes)  # a search that was resumed ended long after it began
     failed = sum(not probe.fits for probe in probes)
     groups: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
@@ -22,7 +22,8 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
                 ("state", record.state.value.replace("_", " ")),
                 ("ended with", record.message),
                 ("began", instant(record.created)),
-                ("took", format_seconds(took) if took is not None else ""),
+                ("ended", instant(record.finished)),
+                ("probes took", format_seconds(took) if probes else ""),
                 ("probes", f"{len(probes)}, {failed or 'none'} of them failed"),
                 ("seed", str(record.plan.seed)),
                 ("autotune", record.version),

@@ -47,10 +47,10 @@ def memory_by_size(
         trains = probe.form in (Form.SHORT, Form.TIMED, Form.LONG) and probe.reason is not Reason.TRACE
         if trains and probe.outcome is not Outcome.UNRELIABLE and plain(probe.settings) == plain(settings):
             by_size.setdefault(probe.batch_size, []).append(probe)
-    telling = {size: _telling(there) for size, there in sorted(by_size.items())}
+    telling = {size: deciding(there) for size, there in sorted(by_size.items())}
     if not telling:
         return None
-    shown = _most_telling(telling, record)
+    shown = _mostdeciding(telling, record)
     foretold = _forecast(record, probes, settings)
     kinds, parts = _foretold(foretold, record, shown) if foretold else _measured(shown, record)
     return MemoryBySize(
@@ -73,7 +73,7 @@ def memory_in_step(
     others is shown as it is.
     """
     here = [p for p in probes if p.batch_size == batch_size and plain(p.settings) == plain(settings)]
-    measured = _telling([p for p in here if p.measurement.phases]) if any(p.measurement.phases for p in here) else None
+    measured = deciding([p for p in here if p.measurement.phases]) if any(p.measurement.phases for p in here) else None
     foretold = _forecast(record, probes, settings)
     timeline, of = None, settings
     if foretold is not None and batch_size is not None:
@@ -99,12 +99,12 @@ def memory_in_step(
     )
 
 
-def _telling(probes: Sequence[ProbeResult]) -> ProbeResult:
-    """The probe that decides of its size, as the search sees it: the newest long one, else the newest."""
+def deciding(probes: Sequence[ProbeResult]) -> ProbeResult:
+    """Of the probes of one size the one that decides, as the search sees it: the newest long one, else the newest."""
     return next((probe for probe in reversed(probes) if probe.form is Form.LONG), probes[-1])
 
 
-def _most_telling(telling: dict[int, ProbeResult], record: SearchRecord) -> dict[int, ProbeResult]:
+def _mostdeciding(telling: dict[int, ProbeResult], record: SearchRecord) -> dict[int, ProbeResult]:
     """All sizes, or of too many the answer's and others at equal distances."""
     if len(telling) <= MOST_SIZES:
         return telling

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autotune.model import Form, Outcome, ProbeResult, Settings
+from autotune.report.page.memory import deciding
 from autotune.report.page.view import Role, StepTimes, Trade
 from autotune.report.setting_words import settings_words
 from autotune.report.tuning import fastest
@@ -33,9 +34,9 @@ class Roles:
         asked = plain(settings)
         if asked == self._chosen:
             return Role.RECOMMENDED
-        if asked in self._rejected:
-            return Role.REJECTED
-        return Role.YOURS if asked == self._own else Role.OTHER
+        if asked == self._own:  # of which a comparison can only have shown that accumulation is not equivalent
+            return Role.YOURS
+        return Role.REJECTED if asked in self._rejected else Role.OTHER
 
     def words(self, settings: Settings) -> str:
         """What of them is not as the user has it."""
@@ -45,17 +46,14 @@ class Roles:
 def trades(probes: Sequence[ProbeResult], roles: Roles) -> tuple[Trade, ...]:
     """One for each size that was timed under some settings: the front by memory, then the others by throughput."""
     by_size: dict[tuple[Settings, int], list[ProbeResult]] = {}
-    unsafe: set[tuple[Settings, int]] = set()
     for probe in probes:
-        key = plain(probe.settings), probe.batch_size
-        by_size.setdefault(key, []).append(probe)
-        if not probe.fits and probe.form in _TRAINED and probe.outcome is not Outcome.UNRELIABLE:
-            unsafe.add(key)
+        if probe.form in _TRAINED and probe.outcome is not Outcome.UNRELIABLE:
+            by_size.setdefault((plain(probe.settings), probe.batch_size), []).append(probe)
     found = []
     for (settings, size), there in by_size.items():
         best = fastest(there)
         peak = best.measurement.peak_device_bytes if best else None
-        if best is None or peak is None or best.samples_per_second is None or (settings, size) in unsafe:
+        if best is None or peak is None or best.samples_per_second is None or not deciding(there).fits:
             continue
         found.append(
             Trade(

@@ -71,7 +71,7 @@ def trade_figure(view: View) -> Figure | None:
         caption="Each point is a batch size under one set of settings. On the dotted line (Pareto front) nothing else is "
         "faster with as little memory.",
         spec={"data": data, "layout": layout},
-        table=trade_table(found),
+        table=trade_table(found, recommended),
     )
 
 

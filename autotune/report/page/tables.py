@@ -35,8 +35,8 @@ def with_settings(words: str) -> str:
     return "with your own settings" if words == OWN else f"with {words}"
 
 
-def trade_table(found: Sequence[Trade]) -> Table:
-    """Memory and throughput."""
+def trade_table(found: Sequence[Trade], recommended: int | None) -> Table:
+    """Memory and throughput; ``recommended``: the batch size that is, of the recommended settings."""
     return Table(
         caption="Memory and speed of what was timed",
         headings=("settings", "batch", "peak", "samples/s", "front", "role"),
@@ -47,7 +47,7 @@ def trade_table(found: Sequence[Trade]) -> Table:
                 format_bytes(one.peak_bytes),
                 format_rate(one.samples_per_second),
                 "yes" if one.on_front else "",
-                ROLES[one.role],
+                "same settings" if one.role is Role.RECOMMENDED and one.batch_size != recommended else ROLES[one.role],
             )
             for one in found
         ),
