@@ -71,7 +71,7 @@ def _facts(exported: Exported, output: Path | None) -> dict[str, Any]:
 def _recommendation(file: Path) -> Recommendation:
     from autotune.report.document import settings_of
 
-    content = read_recommendation(file)
+    content = _document(file)
     return Recommendation(
         settings=settings_of(content),
         micro_batch=content.batch.micro_batch,
@@ -82,13 +82,7 @@ def _recommendation(file: Path) -> Recommendation:
     )
 
 
-def read_recommendation(file: Path) -> "Document":
-    """What a search wrote, checked.
-
-    Raises:
-        UsageError: there is no such file, or it is something else.
-        EnvironmentTrouble: it cannot be read.
-    """
+def _document(file: Path) -> "Document":
     from autotune.report.document import read
 
     text = _text(file, hint=f"make it with: autotune search MODEL --output {shlex.quote(str(file))}")

@@ -80,7 +80,7 @@ def _told_by(output: Path | None) -> Format:
 def _view(search_id: str | None, storage: str | None) -> "View":
     if search_id is None or not (search_id.endswith(".json") or Path(search_id).is_file()):
         return api.report(search_id, storage=storage)
-    from autotune.cli.export import read_recommendation
+    from autotune.recommended.file import read_recommendation
 
     named = read_recommendation(Path(search_id)).search_id
     try:

@@ -126,7 +126,7 @@ def test_mistakes_are_usage_errors_with_a_next_step(invoke: Invoke, keep: Keep, 
     for argv, message, hint in (
         (["zz"], "has no search 'zz'", "autotune runs ls"),
         (["other.json"], "other.json is of search elsewhere, and ledger", "--storage FILE"),
-        (["broken.json"], "broken.json is not a recommendation", "give the file that autotune search wrote"),
+        (["broken.json"], "broken.json: this is not a recommendation", "autotune search MODEL --output"),
         (["missing.json"], "there is no missing.json", "autotune search MODEL"),
         (["--output", "model.py"], "model.py does not say whether", "--output model.py.html"),
         (["--output", "gone/report.html"], "cannot write gone/report.html", "name a file in a folder that exists"),

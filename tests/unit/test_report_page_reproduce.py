@@ -18,7 +18,7 @@ SEARCHES = [
     "search model.py --allow none",
     "max-batch model.py --memory-limit 24GiB --multiple-of 8 --start-batch 8 --max-batch 64",
     "search model.py:Task --memory-limit 1000001 --precision bf16 --accumulate 4 --seed 7",
-    "search model.py --allocator auto --timeout 12.5 --time-budget 3600",
+    "search model.py --allocator auto --timeout 12.5 --time-budget 3600 --device-wait 0",
     "search model.py --allocator max_split_size_mb:128,garbage_collection_threshold:0.8",
     "search model.py --fix precision=bf16 --forbid compile",
     "search model.py --fix precision=bf16 --allow none",

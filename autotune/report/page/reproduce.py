@@ -46,6 +46,7 @@ def _options(plan: Plan, own: Settings) -> Iterator[str]:
         ("--eval-batch", plan.eval_batch, None),
         ("--timeout", _number(plan.timeout_s), _number(default.timeout_s)),
         ("--time-budget", _number(plan.time_budget_s), None),
+        ("--device-wait", _number(plan.device_wait_s), _number(default.device_wait_s)),
         ("--seed", plan.seed, default.seed),
     )
     for option, value, usual in given:
