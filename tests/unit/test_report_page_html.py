@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -76,6 +77,21 @@ def test_labels_of_plots_are_text_to_plotly_and_no_markup_of_its_own() -> None:
     labels = [label for spec in specs("hostile").values() for label in strings(spec)]
     assert any("precision=bf16" in label for label in labels)
     assert {tag for label in labels for tag in re.findall(r"<[^>]*>", label)} <= {"<br>", "<extra>", "</extra>"}
+
+
+def test_not_even_words_of_settings_are_trusted_in_labels() -> None:
+    """They cannot hold such text as long as the model checks them; plots do not rely on that."""
+    view = build_view(*tuned())
+    view = replace(
+        view,
+        trades=tuple(replace(one, settings=HOSTILE) for one in view.trades),
+        times=tuple(replace(one, settings=HOSTILE) for one in view.times),
+        memory=tuple(replace(one, settings=HOSTILE) for one in view.memory),
+    )
+    labels = [label for figure in figures(view) for label in strings(figure.spec)]
+    assert any("&lt;/script" in label for label in labels)
+    assert {tag for label in labels for tag in re.findall(r"<[^>]*>", label)} <= {"<br>", "<extra>", "</extra>"}
+    assert Page.read(render_html(view)).of("img") == []
 
 
 def strings(value: object) -> list[str]:
