@@ -58,6 +58,7 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         version=record.version,
         model=record.workload.ref,
         device=f"{record.machine.device_name} ({record.machine.device})",
+        budget_bytes=record.budget.limit_bytes,
         headline=_headline(record, result, proven),
         answer=_answer(result) if result else None,
         no_answer=None if result else no_answer(record, probes, command),

@@ -24,7 +24,7 @@ def trade_figure(view: View) -> Figure | None:
     """Memory against throughput."""
     if not view.trades:
         return None
-    found, budget = view.trades, _budget(view)
+    found, budget = view.trades, view.budget_bytes
     factor, unit = byte_unit([one.peak_bytes for one in found] + [budget])
     front = [one for one in found if one.on_front]
     data: list[Spec] = [
@@ -125,10 +125,6 @@ def times_figure(view: View) -> Figure | None:
 def _drawn(one: Trade, recommended: int | None) -> Role | str:
     """Only one of the sizes of the recommended settings is the answer."""
     return _SAME if one.role is Role.RECOMMENDED and one.batch_size != recommended else one.role
-
-
-def _budget(view: View) -> int:
-    return view.memory[0].budget_bytes if view.memory else view.answer.budget_bytes if view.answer else 0
 
 
 def _trade_words(one: Trade) -> str:

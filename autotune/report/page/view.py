@@ -242,6 +242,8 @@ class View:
     """autotune's own."""
     model: str
     device: str
+    budget_bytes: int
+    """What the job may use, device-wide."""
     headline: str
     answer: Answer | None
     no_answer: NoAnswer | None
