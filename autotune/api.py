@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from autotune.probe.turns import Turns
     from autotune.recommended.checked import Checked
     from autotune.recommended.given import CheckOptions
+    from autotune.report.page.view import View
     from autotune.storage.store import Store
 
 _log = logging.getLogger("autotune")
@@ -595,6 +596,29 @@ def explain(search_id: str | None = None, *, batch_size: int | None = None, stor
         record = store.get(search_id)
         confirmed = store.probes(record.based_on) if record.based_on else ()
         return explain_search(record, (*confirmed, *store.probes(record.id)), batch_size)
+
+
+def report(search_id: str | None = None, *, storage: str | None = None) -> "View":
+    """What a report shows of a search, in whatever state it is; ``autotune.report.page`` writes it in several formats.
+
+    Args:
+        search_id: a unique beginning of it is enough; None = the newest search.
+        storage: the ledger.
+
+    Raises:
+        StoreError: the ledger cannot be read.
+        UsageError: there is no ledger, no such search, or no search at all.
+    """
+    from autotune.report.page.build import build_view
+    from autotune.storage.store import Store
+
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
+        newest = store.searches(1) if search_id is None else (store.get(search_id),)
+        if not newest:
+            raise UsageError("the ledger holds no search", hint="begin with: autotune search model.py")
+        (record,) = newest
+        confirmed = store.probes(record.based_on) if record.based_on else ()
+        return build_view(record, (*confirmed, *store.probes(record.id)))
 
 
 def doctor(storage: str | None = None) -> Diagnosis:

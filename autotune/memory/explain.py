@@ -29,17 +29,17 @@ def explain(foretold: Forecast, batch_size: int, *, limit: int, step: int = 1) -
     seen = foretold.replay(batch_size, foretold.cap_bytes)
     if seen.out_of_memory is not None:
         seen = foretold.replay(batch_size, None)
-    marked = _by_event(run)
+    marked = by_event(run)
     at_peak = marked[seen.peak_event] if seen.peak_event >= 0 else _START
     now, then = (foretold.program.sizes_at(size) for size in (batch_size, batch_size + 1))
-    uses, phases = _uses(run, marked)
+    uses, phases = uses_of(run, marked)
     parts: Counter[Use] = Counter()
     growth: Counter[Use] = Counter()
     groups: Counter[tuple[Use, Phase | None, int, int]] = Counter()
     for index in _alive(run.events[: seen.peak_event + 1]):
         source = run.sources[index]
         use, size, more = uses[index], now[source], then[source] - now[source]
-        parts[use] += _rounded(size)
+        parts[use] += rounded(size)
         growth[use] += more
         groups[use, phases[index], size, more] += 1
     parts[Use.SLACK] = seen.allocated_bytes - parts.total()
@@ -70,7 +70,7 @@ def explain(foretold: Forecast, batch_size: int, *, limit: int, step: int = 1) -
 _START = Mark(position=0, phase=Phase.LOAD, step=0, batch_size=0)
 
 
-def _by_event(run: LongRun) -> list[Mark]:
+def by_event(run: LongRun) -> list[Mark]:
     """The mark that each event is under."""
     marked: list[Mark] = []
     for mark, start, stop in _segments(run):
@@ -87,7 +87,7 @@ def _segments(run: LongRun) -> Iterator[tuple[Mark, int, int]]:
         yield mark, mark.position, stop
 
 
-def _uses(run: LongRun, marked: Sequence[Mark]) -> tuple[list[Use], list[Phase | None]]:
+def uses_of(run: LongRun, marked: Sequence[Mark]) -> tuple[list[Use], list[Phase | None]]:
     """By allocation: what it is for, and as in ``AllocationGroup`` the phase that makes it."""
     born: list[Mark] = []
     died: list[Mark | None] = [None] * len(run.sources)
@@ -128,7 +128,8 @@ def _largest(groups: Counter[tuple[Use, Phase | None, int, int]]) -> tuple[Alloc
     )
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
+    """Bytes of the block that a request gets, large segments left aside."""
     return (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
 
 
@@ -166,7 +167,7 @@ class _Peaks:
     def at(self, batch_size: int) -> _PeaksAt:
         if batch_size not in self._known:
             run = self._foretold.run
-            by_source = [_rounded(size) for size in self._foretold.program.sizes_at(batch_size)]
+            by_source = [rounded(size) for size in self._foretold.program.sizes_at(batch_size)]
             sizes = [by_source[source] for source in run.sources]
             sums = list(accumulate(sizes[event - 1] if event > 0 else -sizes[-event - 1] for event in run.events))
             peaks: dict[Phase, tuple[int, int]] = {}

@@ -73,7 +73,7 @@ class Forecast:
     def replay(self, batch_size: int, cap_bytes: int | None) -> Replayed:
         """The replay itself, for those who want to see more than its verdict."""
         return replay(
-            self._sizes(batch_size),
+            self.sizes_at(batch_size),
             self.run.events,
             self.run.marks,
             self._config,
@@ -82,7 +82,8 @@ class Forecast:
             self._drop_at,
         )
 
-    def _sizes(self, batch_size: int) -> list[int]:
+    def sizes_at(self, batch_size: int) -> list[int]:
+        """Requested bytes of each allocation of ``run``, in the order they are made."""
         full = self.program.sizes_at(batch_size)
         if not self._shares:
             return [full[i] for i in self.run.sources]

@@ -1,7 +1,7 @@
 """What a search of settings tried, as a table: each set of settings with what it reached and what became of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from autotune.knobs import make_space
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Settings
@@ -17,8 +17,33 @@ _PRECISE = frozenset({Form.TIMED, Form.LONG})
 _HEADINGS = ("settings", "batch", "samples/s", "gain", "peak", "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsRow:
+    """What became of one set of settings."""
+
+    settings: Settings
+    """Accumulation left aside."""
+    words: str
+    """What of them is not as the user has it."""
+    shown: ProbeResult
+    """The probe that says most of them: the fastest safe one, else the last."""
+    rate: float | None
+    """Samples per second; None where no safe step was timed."""
+    gain: float | None
+    """By that of the user's own at the same size, or at their best."""
+    trains_same: bool
+    """False: compared with the user's own, they were rejected."""
+    verdict: str
+
+
 def settings_table(result: SearchResult) -> tuple[str, ...]:
-    """One line for each set of settings that was tried: the user's own first, then by throughput, failures last.
+    """One line for each of ``settings_rows``, under headings; empty for a search of the batch alone."""
+    rows = settings_rows(result)
+    return align([_HEADINGS, *(_cells(row) for row in rows)], right={1, 2, 3, 4}) if rows else ()
+
+
+def settings_rows(result: SearchResult) -> tuple[SettingsRow, ...]:
+    """Each set of settings that was tried: the user's own first, then by throughput, failures last.
 
     Empty for a search of the batch alone.
     """
@@ -32,9 +57,8 @@ def settings_table(result: SearchResult) -> tuple[str, ...]:
         return ()
     reference = baseline(result)
     at = {p.batch_size: fastest(q for q in groups[own] if q.batch_size == p.batch_size) for p in groups.get(own, [])}
-    rows = [(_row(settings, probes, own, chosen, reference, at), settings) for settings, probes in groups.items()]
-    rows.sort(key=lambda one: (one[1] != own, -(one[0].rate or 0.0)))
-    return align([_HEADINGS, *(row.cells for row, _ in rows)], right={1, 2, 3, 4})
+    rows = [_row(settings, probes, own, chosen, reference, at) for settings, probes in groups.items()]
+    return tuple(sorted(rows, key=lambda row: (row.settings != own, -((row.rate if row.trains_same else None) or 0.0))))
 
 
 def left_out(result: SearchResult) -> tuple[str, ...]:
@@ -45,12 +69,6 @@ def left_out(result: SearchResult) -> tuple[str, ...]:
     return tuple(f"{one.knob}{'=' + one.value if one.value else ''}: {one.why}" for one in left)
 
 
-class _Row:
-    def __init__(self, cells: tuple[str, ...], rate: float | None) -> None:
-        self.cells = cells
-        self.rate = rate
-
-
 def _row(
     settings: Settings,
     probes: list[ProbeResult],
@@ -58,21 +76,31 @@ def _row(
     chosen: Settings,
     reference: ProbeResult | None,
     own_at: Mapping[int, ProbeResult | None],
-) -> _Row:
+) -> SettingsRow:
     """``own_at``: the user's settings by batch size: what is not recommended is compared at its own size."""
     best = fastest(probes)
     rate = best.samples_per_second if best else None
     same = own_at.get(best.batch_size) if best is not None and settings != chosen else None
     beside = same or reference
     base = beside.samples_per_second if beside else None
-    gain = f"{rate / base:.2f}x" if rate and base else ""
     said = _verdict(probes, best)
     if settings == chosen:
         said = f"recommended; {said}" if said else "recommended"
-    shown = best or probes[-1]
-    peak = format_bytes(shown.measurement.peak_device_bytes)
-    cells = (settings_words(settings, own), str(shown.batch_size), format_rate(rate), gain, peak, said)
-    return _Row(cells, rate if not _rejected(probes) else None)
+    return SettingsRow(
+        settings=settings,
+        words=settings_words(settings, own),
+        shown=best or probes[-1],
+        rate=rate,
+        gain=rate / base if rate and base else None,
+        trains_same=_rejected(probes) is None,
+        verdict=said,
+    )
+
+
+def _cells(row: SettingsRow) -> tuple[str, ...]:
+    peak = format_bytes(row.shown.measurement.peak_device_bytes)
+    gain = f"{row.gain:.2f}x" if row.gain else ""
+    return row.words, str(row.shown.batch_size), format_rate(row.rate), gain, peak, row.verdict
 
 
 def fastest(probes: Iterable[ProbeResult]) -> ProbeResult | None:

@@ -32,6 +32,7 @@ def test_the_commands_are_those_promised() -> None:
         "init",
         "inspect",
         "max-batch",
+        "report",
         "runs",
         "runs compare",
         "runs export",

@@ -1,0 +1,131 @@
+"""The figures of each plot as a table: the same for those who do not see it, and for pages without script."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from autotune.memory.timeline import StepTimeline
+from autotune.report.explanation import PHASES, USES
+from autotune.report.page.view import MemoryBySize, MemoryInStep, Role, StepTimes, Trade
+from autotune.report.setting_words import OWN
+from autotune.report.words import format_rate
+from autotune.units import format_bytes, format_seconds
+
+ROLES = {
+    Role.RECOMMENDED: "recommended",
+    Role.YOURS: "yours",
+    Role.OTHER: "",
+    Role.REJECTED: "rejected",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under headings; the first cell of a row names it."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[int]
+    """Columns of numbers, which are aligned to the right."""
+
+
+def with_settings(words: str) -> str:
+    """``with your own settings``, ``with precision=bf16``."""
+    return "with your own settings" if words == OWN else f"with {words}"
+
+
+def trade_table(found: Sequence[Trade], recommended: int | None) -> Table:
+    """Memory and throughput; ``recommended``: the batch size that is, of the recommended settings."""
+    return Table(
+        caption="Memory and speed of what was timed",
+        headings=("settings", "batch", "peak", "samples/s", "front", "role"),
+        rows=tuple(
+            (
+                one.settings,
+                str(one.batch_size),
+                format_bytes(one.peak_bytes),
+                format_rate(one.samples_per_second),
+                "yes" if one.on_front else "",
+                "same settings" if one.role is Role.RECOMMENDED and one.batch_size != recommended else ROLES[one.role],
+            )
+            for one in found
+        ),
+        numbers=frozenset({1, 2, 3}),
+    )
+
+
+def memory_table(memory: MemoryBySize) -> Table:
+    """One row for each size that ran or was foretold."""
+    marks = {one.batch_size: one for one in memory.marks}
+    parts = {one.batch_size: one for one in memory.parts}
+    rows = []
+    for size in sorted({*marks, *parts}):
+        mark, part = marks.get(size), parts.get(size)
+        rows.append(
+            (
+                str(size),
+                mark.words if mark else "foretold",
+                format_bytes(mark.peak_bytes) if mark else "-",
+                *(format_bytes(held) if held else "-" for held in (part.by_kind if part else [0] * len(memory.kinds))),
+            )
+        )
+    return Table(
+        caption=f"Memory by batch size, {with_settings(memory.settings)}; budget {format_bytes(memory.budget_bytes)}",
+        headings=("batch", "what happened", "peak", *memory.kinds),
+        rows=tuple(rows),
+        numbers=frozenset({0, *range(2, 3 + len(memory.kinds))}),
+    )
+
+
+def phases_table(step: MemoryInStep) -> Table | None:
+    """The measured peak of each phase; None where none was measured."""
+    if not step.phases:
+        return None
+    columns = ("phase", "allocated", "reserved")
+    reserves = any(one.reserved_bytes is not None for one in step.phases)
+    peaks = [(PHASES[one.phase], *map(format_bytes, (one.allocated_bytes, one.reserved_bytes))) for one in step.phases]
+    return Table(
+        caption=f"Highest peak of each phase at batch {step.phases_batch}, as measured",
+        headings=columns if reserves else columns[:2],
+        rows=tuple(row if reserves else row[:2] for row in peaks),
+        numbers=frozenset({1, 2}),
+    )
+
+
+def timeline_table(timeline: StepTimeline) -> Table:
+    """The highest moment of each phase."""
+    rows = []
+    for span in timeline.spans:
+        inside = [moment for moment in timeline.moments if span.first_event <= moment.event <= span.last_event]
+        if inside:
+            top = max(inside, key=lambda moment: sum(moment.by_use))
+            rows.append((PHASES[span.phase], format_bytes(sum(top.by_use)), *map(format_bytes, top.by_use)))
+    return Table(
+        caption=f"The highest moment of each phase of step {timeline.step} at batch {timeline.batch_size}",
+        headings=("phase", "allocated", *(USES[use] for use in timeline.uses)),
+        rows=tuple(rows),
+        numbers=frozenset(range(1, 2 + len(timeline.uses))),
+    )
+
+
+def times_table(rows: Sequence[StepTimes]) -> Table:
+    """Median and range of step times."""
+    return Table(
+        caption="Step times",
+        headings=("settings", "batch", "steps", "median", "fastest", "slowest", "ms per sample", "role"),
+        rows=tuple(
+            (
+                row.settings,
+                str(row.batch_size),
+                str(len(row.seconds)),
+                format_seconds(median(row.seconds)),
+                format_seconds(min(row.seconds)),
+                format_seconds(max(row.seconds)),
+                f"{1000 * median(row.seconds) / row.samples:.3g}",
+                ROLES[row.role],
+            )
+            for row in rows
+        ),
+        numbers=frozenset(range(1, 7)),
+    )
