@@ -11,6 +11,7 @@ import pytest
 
 from autotune.model import ProbeResult, SearchRecord, SearchState
 from autotune.report.document import document, to_text
+from autotune.storage.owners import at_work, done, new_owner
 from autotune.storage.store import Store
 from tests.cli.conftest import Invoke
 from tests.cli.results import NOON, PROBES, RECORD, RESULT
@@ -29,8 +30,14 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
             for probe in probes:
                 store.add_probe(record.id, probe)
             if record.state is not SearchState.RUNNING:
-                message, answer = record.message, record.answer
-                store.finish(record.id, state=record.state, answer=answer, message=message, finished=NOON)
+                store.finish(
+                    record.id,
+                    owner=record.owner,
+                    state=record.state,
+                    answer=record.answer,
+                    message=record.message,
+                    finished=NOON,
+                )
 
     return kept
 
@@ -90,11 +97,20 @@ def test_markdown_and_json_go_to_stdout_and_say_the_same(invoke: Invoke, keep: K
 def test_a_search_without_an_answer_has_a_report_too(invoke: Invoke, keep: Keep) -> None:
     keep(later("none", 0, answer=None, state=SearchState.NO_ANSWER), PROBES[2])
     keep(later("stopped", 1, answer=None, state=SearchState.INTERRUPTED), *PROBES[:2])
-    keep(later("running", 2, answer=None, state=SearchState.RUNNING))
-    for name, title in (("none", "Nothing fits"), ("stopped", "Interrupted"), ("running", "Not finished")):
+    owner = new_owner()
+    at_work(owner)
+    keep(later("running", 2, answer=None, state=SearchState.RUNNING, owner=owner))
+    keep(later("killed", 3, answer=None, state=SearchState.RUNNING, owner=new_owner()))
+    for name, title in (
+        ("none", "Nothing fits"),
+        ("stopped", "Interrupted"),
+        ("running", "Not finished"),
+        ("killed", "Interrupted"),
+    ):
         ended = invoke("report", name, "--format", "md", "--storage", "ledger")
         assert ended.code == 0 and f"**{title}**" in ended.out
         assert invoke("report", name, "--storage", "ledger").code == 0
+    done(owner)
 
 
 def test_what_confirms_an_answer_is_shown_with_the_search_it_confirms(invoke: Invoke, keep: Keep) -> None:

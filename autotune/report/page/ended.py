@@ -36,9 +36,9 @@ def no_answer(record: SearchRecord, probes: Sequence[ProbeResult], command: str)
     if record.state is SearchState.RUNNING:
         return NoAnswer(
             title="Not finished",
-            message=f"The search runs, or its process died; so far it has {ran}.",
+            message=f"The search runs; so far it has {ran}.",
             detail="",
-            next_action=f"If nothing runs any more, go on with: {again}",
+            next_action="Make the report again when it has ended.",
         )
     if record.based_on:
         return NoAnswer(
