@@ -15,9 +15,9 @@ ASSETS = Path(__file__).parent.parent / "assets" / "gpu"
 Search = Callable[..., SearchResult]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def cuda() -> None:
-    """Skip without a CUDA device. NVML answers this, so that the test process starts no context of its own."""
+    """Skip without a CUDA device, before anything is searched. NVML answers this, so that the test process starts no context of its own."""
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
 

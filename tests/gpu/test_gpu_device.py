@@ -20,7 +20,6 @@ from autotune.probe.spill import may_spill
 from autotune.probe.turns import bare
 from autotune.probe.visible import visible
 from tests.gpu.conftest import ASSETS, Search
-from tests.process.support import clean_environment
 
 pytestmark = pytest.mark.gpu
 
@@ -79,7 +78,7 @@ def test_while_anothers_probe_runs_none_of_ours_touches_the_card(search: Search,
 def test_two_searches_for_more_than_half_of_the_card_each_both_end_right(found: SearchResult, tmp_path: Path) -> None:
     limit = int(0.55 * found.machine.capacity_bytes)
     argv = [sys.executable, "-m", "autotune", "max-batch", str(ASSETS / "vast.py"), "--device", "cuda"]
-    environment = clean_environment(AUTOTUNE_LOCK_DIR=os.environ["AUTOTUNE_LOCK_DIR"])
+    environment = {**os.environ, "AUTOTUNE_STORAGE": str(tmp_path / "unused")}
 
     def start(name: str) -> subprocess.Popen[str]:
         options = ["--memory-limit", str(limit), "--json", "--storage", str(tmp_path / name)]

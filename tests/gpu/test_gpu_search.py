@@ -181,8 +181,10 @@ def test_c25_without_nvml_the_answer_is_the_same_and_it_is_said(found: SearchRes
     (tmp_path / "pynvml.py").write_text("raise ImportError('planted')\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "autotune", "max-batch", str(ASSETS / "mlp.py"), "--device", "cuda", "--json"]
+    # what others hold counts as ours there, and this process holds a context if tests before this one needed one
+    limit = found.budget.limit_bytes + used_bytes()
     done = subprocess.run(
-        [*command, "--memory-limit", "2GiB", "--storage", str(tmp_path / "ledger.sqlite3")],
+        [*command, "--memory-limit", str(limit), "--storage", str(tmp_path / "ledger.sqlite3")],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
