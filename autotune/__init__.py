@@ -19,17 +19,20 @@ from autotune.errors import (
 )
 
 if typing.TYPE_CHECKING:
+    from autotune import runtime as runtime
     from autotune.runtime import guard
     from autotune.tuned import Tuned, load
 else:
 
     def __getattr__(name: str) -> object:
-        """``load``, ``Tuned`` and ``guard`` come with torch, which importing autotune must not cost."""
+        """``load``, ``Tuned``, ``guard`` and ``runtime`` come with torch, which importing autotune must not cost."""
+        import importlib
+
+        if name == "runtime":
+            return importlib.import_module("autotune.runtime")
         homes = {"Tuned": "autotune.tuned", "load": "autotune.tuned", "guard": "autotune.runtime"}
         if name not in homes:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
         return getattr(importlib.import_module(homes[name]), name)
 
 

@@ -1,6 +1,5 @@
 """The guard of a training: steps that survive a full device, a watch over memory, checkpoints in an emergency."""
 
-import logging
 import os
 import time
 import weakref
@@ -27,7 +26,6 @@ from autotune.runtime.watch import OnLimit, Watch
 from autotune.runtime.where import device_of, of_rank
 from autotune.workload.source import INSIDE_VARIABLE
 
-_LOG = logging.getLogger("autotune.runtime")
 _LOSSES = 16
 """Earlier losses that are looked for when memory grows."""
 
@@ -131,7 +129,6 @@ class Guard:
         device = self._device = device_of(optimizer)
         self.step = start_step
         """Optimizer steps that were taken."""
-        self._start_step = start_step
         self._degrading = Degrading(
             model,
             optimizer,
@@ -290,31 +287,14 @@ class Guard:
 
     def summary(self) -> Summary:
         """The training so far."""
-        failures, watch = self._degrading.failures, self._watch
-        return Summary(
-            steps=self.step - self._start_step,
-            out_of_memory=failures.out_of_memory,
-            micro_batches_split=failures.micro_batches_split,
-            failed_at=failures.failed_at,
-            ran_at=failures.ran_at,
-            proposal=propose(failures, self._applied.accumulate),
-            peak_used_bytes=watch.peak_used_bytes,
-            limit_bytes=watch.limit_bytes,
-            retries=watch.retries,
-            growth_bytes_per_step=None if watch.growth is None else watch.growth.bytes_per_step,
-            checkpoints=watch.checkpoints,
-        )
+        return self._watch.summary(self.step, self._degrading.failures, self._applied.accumulate)
 
     def close(self) -> None:
         """The training is over: the summary is logged, and the file closed. Called twice it does nothing."""
         if self._closed or self._inside:
             return
         self._closed = True
-        summary = self.summary()
-        self._watch.record("summary", self.step, **summary.as_fields())
-        self._watch.close()
-        level = logging.WARNING if summary.out_of_memory else logging.INFO
-        _LOG.log(level, "guarded training: %s", summary)
+        self._watch.close(self.step, self._degrading.failures, self._applied.accumulate)
 
     def _write(self) -> Callable[[], Path] | None:
         path = self._path

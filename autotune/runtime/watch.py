@@ -11,10 +11,12 @@ import torch
 
 from autotune.errors import EnvironmentTrouble, MemoryWarning, UsageError
 from autotune.runtime.certified import MemoryGuard
+from autotune.runtime.degrade import Failures
 from autotune.runtime.leak import LEAST_BYTES, LEAST_HOST_BYTES, Growth, Leak
 from autotune.runtime.limits import Limit, read_limit
 from autotune.runtime.log import Log
 from autotune.runtime.readings import NO_COUNTS, Meter, Reading, default_limit, make_meter
+from autotune.runtime.summary import Summary, propose
 from autotune.units import format_bytes
 
 OnLimit = Literal["continue", "stop"]
@@ -85,6 +87,7 @@ class Watch:
         self._counts = NO_COUNTS
         self._first_retries: int | None = None
         self._last_retries = 0
+        self._start_step = start_step
         self._last_step, self._last_time = start_step, clock()
         self._next_step = start_step + 1
         self._tried_at: float | None = None
@@ -153,9 +156,34 @@ class Watch:
         except EnvironmentTrouble as error:
             self._tell(f"{error.message}; training goes on without\nhint: {error.hint}")
 
-    def close(self) -> None:
-        """Nothing is logged any more."""
+    def summary(self, step: int, failures: Failures, accumulate: int = 1) -> Summary:
+        """The training so far.
+
+        Args:
+            step: its last.
+            failures: what ran out of memory, as far as somebody counted it.
+            accumulate: micro-batches of an optimizer step.
+        """
+        return Summary(
+            steps=step - self._start_step,
+            out_of_memory=failures.out_of_memory,
+            micro_batches_split=failures.micro_batches_split,
+            failed_at=failures.failed_at,
+            ran_at=failures.ran_at,
+            proposal=propose(failures, accumulate),
+            peak_used_bytes=self.peak_used_bytes,
+            limit_bytes=self.limit_bytes,
+            retries=self.retries,
+            growth_bytes_per_step=None if self.growth is None else self.growth.bytes_per_step,
+            checkpoints=self.checkpoints,
+        )
+
+    def close(self, step: int, failures: Failures, accumulate: int = 1) -> None:
+        """The training is over: log its summary (see there), and close the file."""
+        summary = self.summary(step, failures, accumulate)
+        self.record("summary", step, **summary.as_fields())
         self._log.close()
+        _LOG.log(logging.WARNING if summary.out_of_memory else logging.INFO, "guarded training: %s", summary)
 
     def _take_in(self, reading: Reading) -> None:
         self.looks += 1

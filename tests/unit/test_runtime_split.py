@@ -2,7 +2,9 @@
 
 import dataclasses
 import logging
+import runpy
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -501,3 +503,14 @@ def test_within_a_probe_nothing_is_split_so_that_a_search_sees_the_limit(
 
 def test_the_classes_of_a_planted_batch_are_those_of_the_model() -> None:
     assert make_model()(make_batch(cross_entropy, 2)[0]).shape == (2, CLASSES)
+
+
+def test_the_training_in_the_docs_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "guard.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    Path("training.py").write_text(text.split("```python\n")[1].split("```")[0])
+    runpy.run_path("training.py")
+    assert capsys.readouterr().out.startswith("4 steps; at most ")
+    assert (tmp_path / "memory.jsonl").exists() and not (tmp_path / "emergency.pt").exists()
