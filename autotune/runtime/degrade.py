@@ -5,13 +5,14 @@ began. With dropout the parts draw other masks than the whole would have: the gr
 the same only without it.
 """
 
+import copy
 import gc
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,8 +60,8 @@ class Failures:
     """Samples in the largest part that went through."""
     split_from: int | None = None
     """Samples of the last micro-batch that was split."""
-    messages: list[str] = field(default_factory=list)
-    """First lines of the errors, the first few."""
+    last_message: str = ""
+    """First line of the last error."""
 
 
 class Degrading:
@@ -168,7 +169,7 @@ class Degrading:
 
     def _run(self, piece: _Piece) -> None:
         with self._applied.autocast():
-            value = piece.loss(self._model, piece.batch)
+            value = piece.loss(self._model, _own(piece.batch))
         self._applied.backward(value if piece.weight == 1 else value * piece.weight)
         piece.value = value.detach() * piece.weight  # a tensor of its own: a CUDA graph overwrites the loss
 
@@ -176,8 +177,7 @@ class Degrading:
         failures, samples = self.failures, self._parts.samples(piece.batch)
         failures.out_of_memory += 1
         first_line = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        if len(failures.messages) < 3:
-            failures.messages.append(first_line)
+        failures.last_message = first_line
         if samples is not None:
             failures.failed_at = min(samples, failures.failed_at or samples)
         elements = _elements(piece.batch)
@@ -269,6 +269,12 @@ def _pieces(piece: _Piece, weighted: list[tuple[Any, float]]) -> list[_Piece]:
     if parts:
         parts[0].drawn = piece.drawn
     return parts
+
+
+def _own(batch: Any) -> Any:
+    """The batch for one attempt: loss functions take entries out of it (``batch.pop("labels")``), and the next attempt
+    needs them, too."""
+    return copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
 
 
 def _elements(batch: Any) -> int:

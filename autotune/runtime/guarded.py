@@ -1,5 +1,6 @@
 """The guard of a training: steps that survive a full device, a watch over memory, checkpoints in an emergency."""
 
+import atexit
 import os
 import time
 import weakref
@@ -98,7 +99,7 @@ class Guard:
                 add up to that of the whole. True = you know that they do. False = never.
             reduction: of the loss over a batch: ``"mean"`` over what ``count`` counts, or ``"sum"``.
             count: of a batch, what its mean is over, where that is not its samples:
-                ``lambda batch: (batch["labels"] != -100).sum()``.
+                ``lambda batch: (batch["labels"] != -100).sum()`` (of ``labels[:, 1:]`` where the model shifts them).
             halve: cuts a batch in two, None where it has one sample; default: tensors by their first dimension.
             log: file of JSON lines to append to: memory, out-of-memory, checkpoints, leak, a summary at the end.
             every: steps between looks at the memory.
@@ -163,7 +164,11 @@ class Guard:
         self.close()
 
     def __call__(self, loss: Callable[[Any], torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """Decorate ``loss(batch)``: called with the micro-batches of a step it takes the whole optimizer step."""
+        """Decorate ``loss(batch)``: called with the micro-batches of a step it takes the whole optimizer step.
+
+        ``step.guard`` is the guard. It is closed when the process ends, if nobody did before.
+        """
+        atexit.register(self.close)
 
         @wraps(loss)
         def step(*batches: Any) -> torch.Tensor:
@@ -294,6 +299,7 @@ class Guard:
         if self._closed or self._inside:
             return
         self._closed = True
+        atexit.unregister(self.close)
         self._watch.close(self.step, self._degrading.failures, self._applied.accumulate)
 
     def _write(self) -> Callable[[], Path] | None:
@@ -317,5 +323,5 @@ class Guard:
             failed_at=failures.failed_at,
             ran_at=failures.ran_at,
             proposed=None if proposal is None else asdict(proposal),
-            message=failures.messages[-1],
+            message=failures.last_message,
         )

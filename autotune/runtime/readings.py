@@ -55,8 +55,9 @@ def make_meter(device: torch.device, own_bytes: int | None = None) -> Meter:
 
 
 def default_limit(capacity_bytes: int) -> int:
-    """The budget of a search on a device that nobody shares: the capacity minus headroom."""
-    return capacity_bytes - max(HEADROOM_LEAST_BYTES, int(HEADROOM_SHARE * capacity_bytes))
+    """The budget of a search on a device that nobody shares: the capacity minus headroom, of a quarter at most."""
+    headroom = max(HEADROOM_LEAST_BYTES, int(HEADROOM_SHARE * capacity_bytes))
+    return capacity_bytes - min(headroom, capacity_bytes // 4)
 
 
 class CudaMeter:

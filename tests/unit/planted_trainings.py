@@ -66,6 +66,11 @@ def mean_square(model: nn.Module, batch: Batch) -> torch.Tensor:
     return F.mse_loss(model(batch[0]), batch[1])
 
 
+def noisy(model: nn.Module, batch: Batch) -> torch.Tensor:
+    """Draws random numbers of its own, as diffusion does."""
+    return mean_square(model, (batch[0] + torch.randn_like(batch[0]), batch[1]))
+
+
 def sum_of_squares(model: nn.Module, batch: Batch) -> torch.Tensor:
     return F.mse_loss(model(batch[0]), batch[1], reduction="sum")
 

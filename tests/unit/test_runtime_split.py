@@ -30,6 +30,7 @@ from tests.unit.planted_trainings import (
     make_batch,
     make_model,
     mean_square,
+    noisy,
     of_tokens,
     out_of_memory,
     sum_of_squares,
@@ -245,6 +246,19 @@ def test_a_contrastive_loss_is_refused_by_trying() -> None:
     assert "the loss compares samples with each other" in note
 
 
+def test_a_loss_that_draws_random_numbers_is_not_called_contrastive_and_can_be_forced() -> None:
+    batch = make_batch(mean_square, 8)
+    assert "the loss draws random numbers of its own, so trying does not show" in refusal(make_model(), noisy, batch)
+    model = make_model()
+    torch.manual_seed(11)
+    guarded(model, splittable=True).backward(Failing(noisy, 4, at=model[1]), batch)
+    alone = make_model()
+    torch.manual_seed(11)
+    for rows in (slice(0, 4), slice(4, 8)):
+        torch.autograd.backward(noisy(alone, (batch[0][rows], batch[1][rows])) / 2)
+    assert_same_gradients(gradients(model), gradients(alone))
+
+
 @pytest.mark.parametrize("options", [{}, {"reduction": "sum"}])
 def test_a_mean_over_tokens_that_is_weighed_by_something_else_is_refused(options: dict[str, Any]) -> None:
     assert "something else than what count= counts" in refusal(
@@ -300,6 +314,8 @@ def test_looking_leaves_gradients_and_random_numbers_alone() -> None:
     guard.backward(mean_square, make_batch(mean_square, 4))
     before, drawn = gradients(model), torch.get_rng_state()
     guard.check(mean_square, make_batch(mean_square, 8))
+    with pytest.raises(UsageError, match="draws random numbers"):
+        guard.check(noisy, make_batch(mean_square, 8))
     assert torch.equal(torch.get_rng_state(), drawn)
     assert all(torch.equal(one, other) for one, other in zip(gradients(model), before, strict=True))
 
@@ -371,6 +387,35 @@ def test_a_batch_that_cannot_be_cut_says_why_and_a_way_to_cut_it_is_taken() -> N
     assert_same_gradients(gradients(model), reference(mean_square, (inputs, targets))[0])
 
 
+@pytest.mark.parametrize("fails_in", ["forward", "backward"])
+def test_a_loss_that_takes_entries_out_of_its_batch_finds_them_again_in_the_next_attempt(fails_in: str) -> None:
+    model = make_model()
+    inputs, targets = make_batch(mean_square, 8)
+    failing = Failing(mean_square, 4, at=model[1] if fails_in == "backward" else None)
+
+    def taking(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return failing(model, (batch.pop("inputs"), batch.pop("targets")))
+
+    guarded(model).backward(taking, {"inputs": inputs, "targets": targets})
+    assert_same_gradients(gradients(model), reference(mean_square, (inputs, targets))[0])
+
+
+def test_what_a_failed_attempt_held_is_gone_before_anything_else_is_tried() -> None:
+    held: list[weakref.ref[torch.Tensor]] = []
+    alive = []
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        hidden = model(batch[0])
+        if len(hidden) > 4:
+            held.append(weakref.ref(hidden))
+            raise out_of_memory()
+        alive.append(held[0]() is not None)
+        return (hidden - batch[1]).square().mean()
+
+    guarded(make_model()).backward(loss, make_batch(mean_square, 8))
+    assert alive == [False] * 5
+
+
 def test_the_batches_of_a_step_are_let_go_when_it_is_over() -> None:
     guard = guarded(make_model())
     batch = make_batch(mean_square, 8)
@@ -409,8 +454,10 @@ def test_a_decorated_loss_takes_whole_steps() -> None:
 
     for number in range(3):
         step(make_batch(mean_square, 8, number))
+    guard: Guard = step.guard  # type: ignore[attr-defined]
+    guard.close()
     assert step.__doc__ == "A loss."
-    assert step.guard.summary().micro_batches_split == 3  # type: ignore[attr-defined]
+    assert guard.summary().micro_batches_split == 3
     assert_same_state(model.state_dict(), trained(make_model(), mean_square))
 
 

@@ -245,7 +245,7 @@ def test_without_a_limit_the_headroom_of_a_search_is_kept_free(meter: PlantedMet
     guard = guarded(meter)
     guard.after_step()
     assert guard.summary().limit_bytes == default_limit(CAPACITY) == CAPACITY - int(0.02 * CAPACITY)
-    assert default_limit(GIB) == GIB - 256 * MIB
+    assert (default_limit(4 * GIB), default_limit(GIB // 2)) == (4 * GIB - 256 * MIB, 384 * MIB)
 
 
 def test_a_training_does_not_stop_while_its_checkpoint_cannot_be_written(
