@@ -83,7 +83,7 @@ class Degrading:
             parts: cuts batches, and weighs what was cut.
         """
         self.failures = Failures()
-        self.gradients = Gradients(optimizer)
+        self.gradients = Gradients(optimizer, several=applied.accumulate > 1)
         self._model, self._optimizer, self._applied, self._device = model, optimizer, applied, device
         self._splittable, self._parts = splittable, parts
         self._done: list[_Piece] = []
@@ -114,7 +114,7 @@ class Degrading:
             if halves is None:
                 error = self._attempt(piece)
                 if error is None:
-                    self.gradients.end()
+                    self.gradients.end(more=bool(todo))
                     self._done.append(piece)
                     continue
                 halves = self._halves(piece, error)
@@ -171,7 +171,12 @@ class Degrading:
         with self._applied.autocast():
             value = piece.loss(self._model, _own(piece.batch))
         self._applied.backward(value if piece.weight == 1 else value * piece.weight)
-        piece.value = value.detach() * piece.weight  # a tensor of its own: a CUDA graph overwrites the loss
+        kept = value.detach()
+        if piece.weight != 1:
+            kept = kept * piece.weight
+        elif self._applied.accumulate > 1:
+            kept = kept.clone()  # a CUDA graph writes the next loss where this one was
+        piece.value = kept
 
     def _note(self, piece: _Piece, error: BaseException) -> None:
         failures, samples = self.failures, self._parts.samples(piece.batch)

@@ -5,7 +5,7 @@ micro-batch: nothing (after ``zero_grad()``, the usual case), zeros, or a copy, 
 come from elsewhere.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 
@@ -16,8 +16,11 @@ _Mark = list[tuple[int, int] | None]
 class Gradients:
     """The gradients of one optimizer's parameters, as they were when the step began and as this room left them."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, *, several: bool) -> None:
+        """``several``: more than one micro-batch adds to them in a step. Where that is so and nobody said it, the first
+        step that shows it copies gradients once more often than need be."""
         self._optimizer = optimizer
+        self._several = several
         self._before: list[torch.Tensor | None] | None = None
         """Copies of what was there before the step; None = nothing was, or zeros."""
         self._zeros = False
@@ -25,7 +28,7 @@ class Gradients:
         self._were_zeros = False
         """At the beginning of the step that is under way."""
         self._left: _Mark | None = None
-        """As the last attempt left them; None = the step has not begun."""
+        """As the last attempt left them; None = not looked at, since nothing was to follow in its step."""
         self.copies = 0
         """How many steps began with gradients of others, which were copied."""
 
@@ -36,11 +39,13 @@ class Gradients:
     def begin(self) -> bool:
         """Before a micro-batch. Returns whether it is the first one of a step: all gradients are gone, or were changed by
         others (cleared, clipped, added to) since ``end``."""
-        mark = self._mark()
-        if self._left is not None and mark == self._left and any(mark):
+        present = any(parameter.grad is not None for parameter in self._parameters())
+        mark = self._mark() if present else None
+        if mark is not None and mark == self._left:
             return False
         self._before, self._were_zeros, self._zeros = None, self._zeros, False
-        if any(mark) and not self._were_zeros:
+        if present and not self._were_zeros:
+            self._several = True
             self.copies += 1
             self._before = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters()]
         self._left = mark
@@ -48,11 +53,13 @@ class Gradients:
 
     def touched(self) -> bool:
         """Whether an attempt changed them since ``begin``, ``end`` or ``restore``."""
+        if self._left is None:
+            return any(parameter.grad is not None for parameter in self._parameters())
         return self._mark() != self._left
 
-    def end(self) -> None:
-        """After a micro-batch, or a part of one, went through."""
-        self._left = self._mark()
+    def end(self, *, more: bool) -> None:
+        """After a micro-batch, or a part of one, went through; ``more``: of its parts are to follow."""
+        self._left = self._mark() if more or self._several else None
 
     def restore(self) -> None:
         """As before the first micro-batch of the step."""
@@ -68,10 +75,11 @@ class Gradients:
                     parameter.grad.zero_()
                 else:
                     parameter.grad = None
-        self._left = self._mark()
+        self._left = self._mark() if self._before is not None or self._were_zeros else None
 
-    def _parameters(self) -> Iterable[torch.Tensor]:
-        return (parameter for group in self._optimizer.param_groups for parameter in group["params"])
+    def _parameters(self) -> Sequence[torch.Tensor]:
+        groups = self._optimizer.param_groups
+        return groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
 
     def _mark(self) -> _Mark:
         grads = (parameter.grad for parameter in self._parameters())

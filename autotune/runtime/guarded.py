@@ -219,7 +219,7 @@ class Guard:
                 )
             raise
         self.after_step()
-        return total / asked
+        return total if asked == 1 else total / asked
 
     def backward(self, loss: LossFunction, batch: Any) -> torch.Tensor:
         """Forward and backward pass of one micro-batch, in parts if it does not fit; returns its loss without a gradient.
