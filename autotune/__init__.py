@@ -7,6 +7,8 @@ from autotune.errors import (
     AutotuneError,
     CheckFailed,
     EnvironmentTrouble,
+    MemoryStop,
+    MemoryWarning,
     NothingFits,
     StaleConfig,
     StaleConfigError,
@@ -17,16 +19,21 @@ from autotune.errors import (
 )
 
 if typing.TYPE_CHECKING:
+    from autotune import runtime as runtime
+    from autotune.runtime import guard
     from autotune.tuned import Tuned, load
 else:
 
     def __getattr__(name: str) -> object:
-        """``load`` and ``Tuned`` come with torch, which importing autotune must not cost."""
-        if name not in ("Tuned", "load"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import autotune.tuned
+        """``load``, ``Tuned``, ``guard`` and ``runtime`` come with torch, which importing autotune must not cost."""
+        import importlib
 
-        return getattr(autotune.tuned, name)
+        if name == "runtime":
+            return importlib.import_module("autotune.runtime")
+        homes = {"Tuned": "autotune.tuned", "load": "autotune.tuned", "guard": "autotune.runtime"}
+        if name not in homes:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(homes[name]), name)
 
 
 __all__ = [
@@ -34,6 +41,8 @@ __all__ = [
     "CheckFailed",
     "EnvironmentTrouble",
     "MaxBatch",
+    "MemoryStop",
+    "MemoryWarning",
     "NothingFits",
     "StaleConfig",
     "StaleConfigError",
@@ -44,6 +53,7 @@ __all__ = [
     "WorkloadError",
     "check",
     "find_max_batch",
+    "guard",
     "load",
 ]
 

@@ -10,6 +10,7 @@ AutotuneError                      exit 1
 │   │   └── TakenOver                          the search is being gone on with by another process
 │   └── StaleConfigError           exit 5    a recommendation was made for something else than what is here
 ├── CheckFailed                    exit 6    a recommendation does not hold here any more; carries the reasons
+├── MemoryStop                     exit 1    a guarded training was to stop at its memory limit; carries the checkpoint
 ├── TimeRanOut                     exit 124  the time budget ended before any size was certified
 └── Interrupted                    exit 130/143  Ctrl-C or SIGTERM; what was measured is kept
 
@@ -86,8 +87,14 @@ class StaleConfig(UserWarning):
 
 
 class MemoryWarning(UserWarning):
-    """Given by the guards of ``autotune.integrations``: a training holds more device memory than was certified for it, or
-    its allocator has begun to retry."""
+    """Given by guards (``autotune.guard``, ``autotune.integrations``): a training holds more memory than it may or than
+    was certified for it, its allocator has begun to retry, or its memory grows from step to step."""
+
+
+class MemoryStop(AutotuneError):
+    """Raised by ``autotune.guard(on_limit="stop")`` after the step that reached the limit; a checkpoint is written."""
+
+    kind = "memory_stop"
 
 
 class CheckFailed(AutotuneError):

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from autotune.integrations.guard import MemoryGuard, device_guard
 from autotune.model import Checkpointing, Compile, Precision
 from autotune.recommended.file import read_file
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
+from autotune.runtime.certified import MemoryGuard, device_guard
 from autotune.tuned.training import without
 from autotune.tuned.validity import Difference, differences, model_differences, set_allocator, tell
 from autotune.workload.source import INSIDE_VARIABLE

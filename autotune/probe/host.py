@@ -24,8 +24,13 @@ class HostLimit:
     """Who has it together: ``host``, or the cgroup; empty = each process has it for itself."""
 
 
-def host_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> HostLimit:
-    """The smallest of cgroup limit (v1 and v2, parents included), address-space or data rlimit, and available memory."""
+def host_limit(
+    root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup"), *, rlimits: bool = True
+) -> HostLimit:
+    """The smallest of cgroup limit (v1 and v2, parents included), address-space or data rlimit, and available memory.
+
+    ``rlimits``: of the process, as if it held nothing; leave them out where the process is one that does.
+    """
     memory = psutil.virtual_memory()
     limits = [
         HostLimit(free_bytes=memory.available, total_bytes=memory.total, source="available memory", shared_by="host")
@@ -42,7 +47,7 @@ def host_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/sel
         reclaimable = _field(stat, "total_inactive_file") or _field(stat, "inactive_file") or 0
         free = min(total, max(0, total - used + reclaimable))
         limits.append(HostLimit(free_bytes=free, total_bytes=total, source="cgroup", shared_by=str(folder)))
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA) if rlimits else ():
         soft = resource.getrlimit(kind)[0]
         if soft != resource.RLIM_INFINITY:
             limits.append(HostLimit(free_bytes=soft, total_bytes=soft, source="rlimit"))

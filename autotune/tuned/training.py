@@ -129,6 +129,11 @@ class Tuned:
         """Throughput of one device as the search measured it, loading left out; None where nothing was."""
         return None if self.document is None else self.document.evidence.samples_per_second
 
+    @property
+    def certified_bytes(self) -> int | None:
+        """Device-wide peak of one device's training as the certifying probe measured it; None where nothing was."""
+        return None if self.document is None else self.document.evidence.peak_bytes
+
     def prepare(self, model: ModelT) -> ModelT:
         """The model on the device as the settings want it: the same object, with the same keys in its ``state_dict``.
 

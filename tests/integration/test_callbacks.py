@@ -9,8 +9,8 @@ import pytest
 
 from autotune import find_max_batch
 from autotune.errors import MemoryWarning, StaleConfig, StaleConfigError, UsageError
-from autotune.integrations.guard import MemoryGuard
 from autotune.model import Checkpointing, Precision, Settings
+from autotune.runtime.certified import MemoryGuard
 from autotune.workload.source import INSIDE_VARIABLE
 from tests.integration.conftest import Library
 from tests.process.support import ROOT

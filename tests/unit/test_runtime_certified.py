@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from autotune.errors import MemoryWarning
-from autotune.integrations.guard import MemoryGuard, device_guard
+from autotune.runtime.certified import MemoryGuard, device_guard
 from autotune.units import GIB
 
 

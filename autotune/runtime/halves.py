@@ -1,0 +1,78 @@
+"""Cutting a batch in two by its samples, and counting them."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import torch
+
+from autotune.workload.batch import describe, tensors
+
+
+class NotCut(Exception):
+    """Raised inside of the room: the batch's form does not tell where a sample ends; the message says why."""
+
+
+def count_samples(batch: object) -> int:
+    """Samples of a batch: the length of the first dimension of its first tensor that has one.
+
+    Raises:
+        NotCut: it holds no such tensor.
+    """
+    for tensor in tensors(batch):
+        if tensor.dim() > 0:
+            return tensor.shape[0]
+    raise NotCut(f"the batch is {describe(batch)}, in which samples cannot be counted")
+
+
+def halve(batch: object) -> tuple[object, object] | None:
+    """The batch as two of the same form, the first with the odd sample; None where it has a single sample.
+
+    Cut are all tensors (views, nothing is copied) and lists whose length is the number of samples. What has one row, no
+    dimension or is no tensor belongs to every sample and is in both.
+
+    Raises:
+        NotCut: a tensor has another number of rows.
+    """
+    samples = count_samples(batch)
+    if samples < 2:
+        return None
+    middle = (samples + 1) // 2
+    return _part(batch, samples, slice(0, middle)), _part(batch, samples, slice(middle, samples))
+
+
+def _part(part: Any, samples: int, where: slice) -> Any:
+    if isinstance(part, torch.Tensor):
+        return _rows(part, samples, where)
+    if isinstance(part, Mapping):
+        parts = {key: _part(value, samples, where) for key, value in part.items()}
+        if not isinstance(part, MutableMapping):
+            return parts
+        made = copy.copy(part)  # keeps the kind, and a default factory
+        made.update(parts)
+        return made
+    if isinstance(part, tuple):
+        items = [_part(item, samples, where) for item in part]
+        return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
+    if isinstance(part, list):
+        return part[where] if len(part) == samples else [_part(item, samples, where) for item in part]
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        anew: Any = copy.copy(part)
+        for field in dataclasses.fields(part):
+            object.__setattr__(anew, field.name, _part(getattr(part, field.name), samples, where))  # also frozen ones
+        return anew
+    if part is None or isinstance(part, bool | int | float | str | bytes):
+        return part
+    raise NotCut(f"the batch has a part of type {type(part).__name__}, which cannot be cut into samples")
+
+
+def _rows(tensor: torch.Tensor, samples: int, where: slice) -> torch.Tensor:
+    if tensor.dim() == 0 or (tensor.shape[0] == 1 and samples != 1):
+        return tensor
+    if tensor.shape[0] != samples:
+        raise NotCut(
+            f"a batch of {samples} samples has a tensor with {tensor.shape[0]} rows, and which of them belong to a sample"
+            " cannot be told"
+        )
+    return tensor[where]
