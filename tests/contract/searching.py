@@ -1,8 +1,8 @@
 """Whole searches without probe processes: the real session, strategy and ledger, and a prober that answers at once.
 
-As a program: ``python searching.py run URL NAME`` makes one search; ``python searching.py die URL NAME`` makes one, and
-dies by SIGKILL at every point where it touches the ledger; ``python searching.py many URL COUNT`` makes COUNT searches in
-each of ``PROCESSES`` processes at once.
+As a program, ``python -m tests.contract.searching``: ``run URL NAME`` makes one search; ``die URL NAME`` makes one, and
+dies by SIGKILL at every point where it touches the ledger; ``many URL COUNT`` makes COUNT searches in each of
+``PROCESSES`` processes at once.
 """
 
 import gc

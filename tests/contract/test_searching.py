@@ -21,7 +21,7 @@ from tests.contract.searching import LARGEST, MACHINE, Notes, asked_for, plan, p
 from tests.contract.test_store import sql
 from tests.fakes import FakeProber
 
-PROGRAM = Path(searching.__file__)
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -72,14 +72,19 @@ def begun(store: Store, probes: int, **changes: object) -> SearchRecord:
     return record
 
 
+def program(*words: str) -> subprocess.CompletedProcess[str]:
+    """``searching.py`` in a process of its own."""
+    argv = [sys.executable, "-m", searching.__name__, *words]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
 def keys(store: Store, search_id: str) -> list[tuple[int, Form]]:
     return [(probe.batch_size, probe.form) for probe in store.probes(search_id)]
 
 
 def test_c21_a_search_killed_at_every_point_loses_nothing_and_repeats_nothing(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), "die", url, "dying.py"], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = program("die", url, "dying.py")
+    assert done.returncode == 0, done.stderr
     assert int(done.stdout) > searching.STEPS, "each step of a life was the last one once"
     with Store.open(url) as store:
         (record,) = store.searches()
@@ -173,7 +178,8 @@ def test_the_lease_is_renewed_with_each_result_and_before_a_probe_that_begins_lo
 
 def test_another_process_of_this_machine_does_not_touch_a_search_in_mid_probe(store: Store, url: str) -> None:
     def another() -> None:
-        subprocess.run([sys.executable, str(PROGRAM), "run", url, "planted.py"], check=True)
+        done = program("run", url, "planted.py")
+        assert done.returncode == 0, done.stderr
 
     result = search(store, Between(another, planted()))
     newer, older = store.searches()

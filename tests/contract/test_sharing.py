@@ -1,8 +1,6 @@
 """One ledger for many: searches of several processes at once, readers that stay, Optuna's tables beside ours."""
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +12,7 @@ from autotune.storage.store import Store
 from tests.contract.samples import SEARCH
 from tests.contract.searching import LARGEST, PROCESSES, planted, search, undisturbed
 from tests.contract.test_schema import differences
-from tests.contract.test_searching import PROGRAM, keys
+from tests.contract.test_searching import keys, program
 from tests.postgres import Server
 
 
@@ -48,13 +46,7 @@ def test_c35_eight_processes_search_at_once_under_the_eyes_of_a_reader_and_nothi
     with Store.open(url) as store:
         store.begin(SEARCH)
         with a_reader_that_stays(url):
-            done = subprocess.run(
-                [sys.executable, str(PROGRAM), "many", url, str(SEARCHES)],
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
+            done = program("many", url, str(SEARCHES))
         assert (done.stdout, done.stderr) == (f"{[0] * PROCESSES}\n", "")
         records = [record for record in store.searches(1000) if record.id != SEARCH.id]
         found = sorted((record.workload.ref, record.plan.seed) for record in records)
@@ -66,9 +58,7 @@ def test_c35_eight_processes_search_at_once_under_the_eyes_of_a_reader_and_nothi
 
 
 def test_eight_processes_that_make_the_ledger_itself_all_find_it(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), "many", url, "0"], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = program("many", url, "0")
     assert (done.stdout, done.stderr) == (f"{[0] * PROCESSES}\n", "")
     with Store.open(url) as store:
         assert store.searches() == ()

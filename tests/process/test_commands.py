@@ -328,7 +328,7 @@ def test_c21_a_search_of_a_command_killed_and_stopped_leaves_nothing_alive_and_g
         running.kill()
         tool.no_process_left()
     killed, finished = tool.search()
-    assert (killed.state, [one.batch_size for one in finished]) == (SearchState.RUNNING, [1])
+    assert (killed.state, [one.batch_size for one in finished]) == (SearchState.INTERRUPTED, [1])
     for path in tmp_path.glob("held-*"):
         path.unlink()
     with tool.running() as running:
@@ -350,6 +350,7 @@ class CommandTool(Tool):
     """``autotune max-batch`` over a command that waits where it is told to."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         (self.folder / "tmp").mkdir()
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.memory import encoding
@@ -245,6 +245,7 @@ ANYTHING = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw waits for whatever the machine does
 @given(st.fixed_dictionaries({}, optional={name: ANYTHING | st.just(value) for name, value in DOCUMENT.items()}))
 def test_any_document_is_a_trace_or_a_value_error(document: dict[str, Any]) -> None:
     data = zlib.compress(json.dumps(document).encode())
