@@ -83,7 +83,9 @@ def of_the_ledger() -> list[Trouble]:
         "a document without fields": f"UPDATE autotune_searches SET budget = '{{}}' WHERE id = {newest}",
     }
     found = [
-        Trouble(group="corrupt row", name=name, begin=execute(text), end=_restore, says="is damaged")
+        Trouble(
+            group="corrupt row", name=name, begin=execute(text), end=_restore, codes=frozenset({0}), says="is damaged"
+        )
         for name, text in rows.items()
     ]
     found += [
