@@ -20,8 +20,8 @@ _PARAMETER = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """The text with user and password of addresses, and whatever follows ``password=``, ``--token`` and the like, masked."""
-    return _NAMED.sub(rf"\1{MASK}", _IN_ADDRESS.sub(f"{MASK}@", text))
+    """As ``without_passwords``, and user names of addresses and whatever follows ``--token`` and the like masked as well."""
+    return _NAMED.sub(rf"\1{MASK}", _IN_ADDRESS.sub(f"{MASK}@", without_passwords(text)))
 
 
 def variable_value(name: str, value: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.api import LogObserver
 from autotune.cli.console import printable
-from autotune.masked import without_passwords
+from autotune.masked import without_passwords, without_secrets
 from tests.cli.results import BUDGET, MACHINE, WORKLOAD
 
 SECRETS = [
@@ -57,7 +57,16 @@ def test_other_text_stays_as_it_is(text: str) -> None:
     user=st.text("abcxyz0", max_size=6),
 )
 def test_whatever_stands_between_colon_and_host_is_masked(password: str, user: str) -> None:
-    assert password not in without_passwords(f"cannot open postgresql+psycopg://{user}:{password}@db/x, sorry")
+    told = f"cannot open postgresql+psycopg://{user}:{password}@db/x, sorry"
+    assert password not in without_passwords(told)
+    assert password not in without_secrets(told)
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3@cret", "s3:cret"])
+def test_what_other_users_may_read_names_neither_user_nor_password(password: str) -> None:
+    """As in the note of who holds a device, and in the block for bug reports."""
+    told = without_secrets(f"autotune search m.py --storage postgresql://anna:{password}@db/runs --token t0p")
+    assert told == "autotune search m.py --storage postgresql://***@db/runs --token ***"
 
 
 @pytest.mark.parametrize("text", ["a." * 50_000, "postgres" * 20_000, "http://" * 20_000, "http://a:" + "b" * 200_000])
