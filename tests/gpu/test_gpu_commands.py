@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune import api
-from autotune.model import Cause, Form, Outcome, Phase, Question, Reason, SearchResult, Settings
+from autotune.model import Cause, Form, Outcome, Phase, ProbeResult, Question, Reason, SearchResult, Settings
 from autotune.probe.command.launcher import CommandLauncher
-from autotune.tuner import non_pytorch_bytes
 from tests.gpu.conftest import ASSETS
 
 pytestmark = pytest.mark.gpu
@@ -35,10 +34,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def sweep(result: SearchResult, sizes: list[int]) -> dict[int, Outcome]:
-    """Outcome of the long form at each size, started anew, under the search's own limit and with what it had learnt of
-    memory outside PyTorch's allocator."""
-    reserve_bytes = non_pytorch_bytes(result.probes)
+def sweep(result: SearchResult, sizes: list[int], cap_bytes: int) -> dict[int, ProbeResult]:
+    """The long form at each size, started anew, under the search's own limit and with the cap that the certificate ran
+    with: what probes hold outside PyTorch's allocator is not alike from one to the next."""
+    reserve_bytes = result.budget.limit_bytes - cap_bytes
     launcher = CommandLauncher(result.plan.source, timeout_s=120, seed=1).__enter__()
     try:
         launcher.machine = result.machine
@@ -47,11 +46,16 @@ def sweep(result: SearchResult, sizes: list[int]) -> dict[int, Outcome]:
             size: Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=Settings())
             for size in sizes
         }
-        return {
-            size: launcher.probe(question, result.budget, reserve_bytes).outcome for size, question in asked.items()
-        }
+        return {size: launcher.probe(question, result.budget, reserve_bytes) for size, question in asked.items()}
     finally:
         launcher.close()
+
+
+def told(probe: ProbeResult) -> str:
+    """What a probe ran with and how it ended, for a test that fails far from where it was written."""
+    seen = probe.measurement
+    words = (probe.batch_size, probe.form, probe.outcome, seen.allocator_cap_bytes, seen.non_pytorch_bytes)
+    return f"{words}, peak {seen.peak_device_bytes}, {probe.failure.message[:200] if probe.failure else ''}"
 
 
 @pytest.mark.parametrize(("script", "limit", "step"), SCRIPTS)
@@ -81,8 +85,9 @@ def test_a_training_command_is_tuned_unchanged_and_its_answer_is_that_of_a_sweep
     failed = [probe.failure.cause for probe in result.probes if probe.failure]
     assert failed and set(failed) <= {Cause.DEVICE_MEMORY, Cause.THRASHING, Cause.OVER_BUDGET}
 
-    outcomes = sweep(result, [answer - step, answer, answer + step])
-    assert [size for size, outcome in outcomes.items() if outcome is Outcome.FITS] == [answer - step, answer]
+    swept = sweep(result, [answer - step, answer, answer + step], measured.allocator_cap_bytes)
+    fitted = [size for size, probe in swept.items() if probe.outcome is Outcome.FITS]
+    assert fitted == [answer - step, answer], [told(probe) for probe in (*result.probes, *swept.values())]
 
     words = [word.format(batch=answer, scratch=tmp_path / "trained") for word in script]
     words = ["20" if before == "--epochs" else word for before, word in zip(["", *words], words, strict=False)]
