@@ -2,7 +2,7 @@
 
 import typing
 
-from autotune.api import MaxBatch, check, find_max_batch
+from autotune.api import check, find_max_batch
 from autotune.errors import (
     AutotuneError,
     CheckFailed,
@@ -20,17 +20,23 @@ from autotune.errors import (
 
 if typing.TYPE_CHECKING:
     from autotune import runtime as runtime
+    from autotune.api import MaxBatch
     from autotune.runtime import guard
     from autotune.tuned import Tuned, load
 else:
 
     def __getattr__(name: str) -> object:
-        """``load``, ``Tuned``, ``guard`` and ``runtime`` come with torch, which importing autotune must not cost."""
+        """What comes with torch, or with all of the search, which importing autotune must not cost."""
         import importlib
 
         if name == "runtime":
             return importlib.import_module("autotune.runtime")
-        homes = {"Tuned": "autotune.tuned", "load": "autotune.tuned", "guard": "autotune.runtime"}
+        homes = {
+            "MaxBatch": "autotune.api",
+            "Tuned": "autotune.tuned",
+            "load": "autotune.tuned",
+            "guard": "autotune.runtime",
+        }
         if name not in homes:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(homes[name]), name)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from autotune.errors import DamagedRow, StoreError, UsageError
 from autotune.model import Damage, ProbeResult, SearchRecord, SearchState, SearchSummary, owner_words
-from autotune.report.differences import Difference, answer_differences, differences
 
 if TYPE_CHECKING:
+    from autotune.report.differences import Difference
     from autotune.storage.store import Store
 
 STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
@@ -41,17 +41,21 @@ def runs(storage: str | None = None, limit: int = 50) -> tuple[tuple[SearchSumma
         StoreError: the ledger cannot be read.
         UsageError: there is no ledger.
     """
-    with _open(storage) as store:
-        return store.summaries(limit)
+    from autotune.storage.listing import Listing  # all that this needs, in half the time of the whole store
+
+    with Listing.open(storage or default_storage(), create=False) as ledger:
+        return ledger.summaries(limit)
 
 
-def compare(first: str, second: str, storage: str | None = None) -> tuple[Difference, ...]:
+def compare(first: str, second: str, storage: str | None = None) -> "tuple[Difference, ...]":
     """What differs between two searches: plan, workload, machine, budget, then how they ended and what they found.
 
     Raises:
         StoreError: the ledger, or one of them, cannot be read.
         UsageError: there is no ledger, or no such search in it.
     """
+    from autotune.report.differences import answer_differences, differences
+
     with _open(storage) as store:
         records = [store.get(search_id) for search_id in (first, second)]
         probes = [_evidence(store, record) for record in records]

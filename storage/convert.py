@@ -7,7 +7,6 @@ import json
 import logging
 import math
 from dataclasses import asdict, fields, replace
-from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,13 +21,11 @@ from autotune.model import (
     Plan,
     ProbeResult,
     SearchRecord,
-    SearchState,
-    SearchSummary,
     Settings,
     Trace,
     WorkloadInfo,
 )
-from autotune.storage.door import ELSEWHERE
+from autotune.storage.door import damaged_row
 from autotune.storage.tables import ProbeRow, SearchRow, TraceRow
 
 if TYPE_CHECKING:
@@ -89,46 +86,6 @@ def search_from_row(row: SearchRow) -> SearchRecord:
         DamagedRow: the row is damaged; names the table, the id and the field.
     """
     return _read(search_adapter(), SearchRecord, row)
-
-
-SUMMARY = (
-    SearchRow.id,
-    SearchRow.state,
-    SearchRow.created,
-    SearchRow.finished,
-    SearchRow.message,
-    SearchRow.owner,
-    SearchRow.based_on,
-    SearchRow.workload_ref,
-    SearchRow.device_name,
-    SearchRow.budget_bytes,
-    SearchRow.max_batch,
-    SearchRow.recommended_batch,
-)
-"""Columns of a list of searches; no document is among them."""
-
-_OPTIONAL = frozenset({"finished", "based_on", "max_batch", "recommended_batch"})
-_INSTANTS = frozenset({"created", "finished"})
-_NUMBERS = frozenset({"budget_bytes", "max_batch", "recommended_batch"})
-
-
-def summary_from_row(values: Any, probes: int) -> SearchSummary:
-    """Read the columns ``SUMMARY`` of a search, by name.
-
-    Raises:
-        DamagedRow: one of them is damaged; names the table, the id and the field.
-    """
-    checked = {name: values[name] for name in (column.key for column in SUMMARY)}
-    name = repr(checked["id"])
-    for field, value in checked.items():
-        kind = datetime if field in _INSTANTS else int if field in _NUMBERS else str
-        if not isinstance(value, kind) and not (value is None and field in _OPTIONAL):
-            raise _damaged_row(SearchRow, name, str(checked["id"]), f"{field}: {value!r} is no {kind.__name__}")
-    try:
-        checked["state"] = SearchState(checked["state"])
-    except ValueError as error:
-        raise _damaged_row(SearchRow, name, str(checked["id"]), f"state: {error}") from error
-    return SearchSummary(**checked, probes=probes)
 
 
 def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
@@ -237,13 +194,8 @@ def _trace_from_row(row: ProbeRow) -> Trace | None:
 
 def _damaged(row: SearchRow | ProbeRow, why: str) -> DamagedRow:
     if isinstance(row, ProbeRow):
-        return _damaged_row(ProbeRow, f"{row.id} (search {row.search_id!r:.60})", row.search_id, why)
-    return _damaged_row(SearchRow, f"{row.id!r:.60}", row.id, why)
-
-
-def _damaged_row(table: type[SearchRow | ProbeRow], name: str, search_id: str, why: str) -> DamagedRow:
-    hint = f"see the others with `autotune runs ls`, drop this one with `autotune runs rm {search_id}`, or {ELSEWHERE}"
-    return DamagedRow(f"{table.__tablename__}, id {name} is damaged: {why}", hint=hint)
+        return damaged_row(ProbeRow.__tablename__, f"{row.id} (search {row.search_id!r:.60})", row.search_id, why)
+    return damaged_row(SearchRow.__tablename__, f"{row.id!r:.60}", row.id, why)
 
 
 @cache

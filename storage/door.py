@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
-from autotune.errors import StoreError
+from autotune.errors import DamagedRow, StoreError
 from autotune.masked import MASK, without_passwords
 from autotune.storage.address import Address
 from autotune.storage.engine import BUSY_TIMEOUT_MS
@@ -88,6 +88,12 @@ def store_error(error: BaseException, address: Address) -> StoreError:
         what, hint = "cannot be opened", _LOOK_AT_FOLDER
     hint = hint.format(path=shlex.quote(str(address.path)), folder=shlex.quote(str(_existing_folder(address.path))))
     return StoreError(f"ledger {address.label} {what}: {words}", hint=hint)
+
+
+def damaged_row(table: str, name: str, search_id: str, why: str) -> DamagedRow:
+    """Say which row says nothing that can be read, and how to be rid of its search."""
+    hint = f"see the others with `autotune runs ls`, drop this one with `autotune runs rm {search_id}`, or {ELSEWHERE}"
+    return DamagedRow(f"{table}, id {name} is damaged: {why}", hint=hint)
 
 
 def _psql_url(address: Address) -> str:

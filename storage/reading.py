@@ -4,19 +4,16 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import Engine, Select, func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from autotune.errors import DamagedRow, StoreError, UsageError
-from autotune.model import Damage, ProbeResult, SearchRecord, SearchState, SearchSummary
-from autotune.storage.address import Address
-from autotune.storage.convert import SUMMARY, clean, probe_from_row, search_from_row, summary_from_row
+from autotune.model import ProbeResult, SearchRecord, SearchState
+from autotune.storage.convert import clean, probe_from_row, search_from_row
 from autotune.storage.door import translated
-from autotune.storage.owners import why_ended
+from autotune.storage.listing import Listing
 from autotune.storage.tables import ProbeRow, SearchRow
 
 LIST = "see what is there with `autotune runs ls`"
@@ -27,29 +24,12 @@ _log = logging.getLogger("autotune")
 T = TypeVar("T")
 
 
-class Reader:
+class Reader(Listing):
     """One open ledger.
 
     A search that the ledger calls running and whose process is gone is read as interrupted, whether somebody has
     written that down or not.
     """
-
-    def __init__(self, engine: Engine, address: Address) -> None:
-        """Use ``Store.open``, which also prepares the tables."""
-        self._engine = engine
-        self._address = address
-
-    def close(self) -> None:
-        """Let go of the database. Calling it twice is fine."""
-        self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def latest(self, key: str, states: Collection[SearchState]) -> SearchRecord | None:
         """Return the newest search that asked this question and is in one of these states; None if there is none.
@@ -102,32 +82,6 @@ class Reader:
             ids = select(SearchRow.id).order_by(*_NEWEST_FIRST).limit(max(limit, 0))
             return tuple(self._searches(session, ids))
 
-    def summaries(self, limit: int | None = 50) -> tuple[tuple[SearchSummary, ...], tuple[Damage, ...]]:
-        """Return at most ``limit`` searches (None = all), newest first, and of those the ones that cannot be read.
-
-        Only what is in columns of its own is looked at: damage to a document is found by who reads it.
-        """
-        query = select(*SUMMARY, SearchRow.lease_until).order_by(*_NEWEST_FIRST)
-        read: list[SearchSummary] = []
-        damaged: list[Damage] = []
-        with self._reading() as session:
-            rows = session.execute(query if limit is None else query.limit(max(limit, 0))).mappings().all()
-            counts = select(ProbeRow.search_id, func.count()).group_by(ProbeRow.search_id)
-            if limit is not None:
-                counts = counts.where(ProbeRow.search_id.in_([row["id"] for row in rows]))
-            probes: dict[str, int] = {id_: count for id_, count in session.execute(counts)}
-            for row in rows:
-                try:
-                    summary = summary_from_row(row, probes.get(row["id"], 0))
-                except DamagedRow as error:
-                    damaged.append(Damage(search_id=str(row["id"]), why=error.message))
-                    continue
-                if summary.state is SearchState.RUNNING:
-                    why = self._why(session, summary.owner, row["lease_until"])
-                    summary = replace(summary, state=SearchState.INTERRUPTED, message=why) if why else summary
-                read.append(summary)
-        return tuple(read), tuple(damaged)
-
     def probes(self, search_id: str) -> tuple[ProbeResult, ...]:
         """Return the probes of a search in the order they were added; none for a search that has none.
 
@@ -164,18 +118,6 @@ class Reader:
             return record
         why = self._why(session, record.owner, record.lease_until)
         return replace(record, state=SearchState.INTERRUPTED, message=why) if why else record
-
-    def _why(self, session: Session, owner: object, lease_until: object) -> str:
-        """Why a search in state ``running`` does not run; empty if it does."""
-        lease = lease_until if isinstance(lease_until, datetime) else None
-        return why_ended(str(owner), lease, self._now(session))
-
-    def _now(self, session: Session) -> datetime:
-        """The ledger's own time: several hosts need not agree on theirs."""
-        if self._address.path is None:
-            now: datetime = session.scalars(select(func.clock_timestamp())).one()
-            return now.astimezone(UTC)
-        return datetime.now(UTC)
 
     def _known(self, row: T | None, search_id: str) -> T:
         if row is None:

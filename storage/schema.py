@@ -9,10 +9,10 @@ from sqlalchemy import Connection, Engine, column, func, inspect, select, table,
 
 from autotune.errors import StoreError
 from autotune.storage.address import DEFAULT_SCHEMA, Address
+from autotune.storage.column_types import PREFIX
 from autotune.storage.door import ELSEWHERE
 from autotune.storage.engine import BUSY_TIMEOUT_MS, for_writing
 from autotune.storage.place import network_type
-from autotune.storage.tables import PREFIX
 
 VERSION_TABLE = "autotune_alembic_version"
 """A version table of its own: others may keep Alembic's default one in the same database."""

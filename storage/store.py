@@ -1,27 +1,23 @@
 """The ledger's front door: frozen values in, frozen values out, each call a transaction of its own."""
 
-import os
-import shlex
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from sqlalchemy import CursorResult, delete, func, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from autotune.errors import StoreError, TakenOver, UsageError
+from autotune.errors import StoreError, TakenOver
 from autotune.model import Answer, ProbeResult, SearchRecord, SearchState, owner_words
-from autotune.storage.address import parse_address
 from autotune.storage.convert import clean, probe_to_row, search_to_row, write_answer
 from autotune.storage.door import translated
-from autotune.storage.engine import BUSY_TIMEOUT_MS, anchor, for_writing, make_engine
+from autotune.storage.engine import BUSY_TIMEOUT_MS, anchor, for_writing
 from autotune.storage.owners import LONGEST_LEASE
 from autotune.storage.reading import LIST, Reader
-from autotune.storage.schema import is_there, prepare
 from autotune.storage.tables import ProbeRow, SearchRow
 
 _RECONNECT_S = 0.5
@@ -37,34 +33,6 @@ class Store(Reader):
 
     _anchor: sqlite3.Connection | None = None
     """From the first transaction that writes on; see ``anchor``."""
-
-    @classmethod
-    def open(cls, url: str, *, create: bool = True) -> Self:
-        """Open the ledger at a path or database URL.
-
-        Args:
-            url: see ``parse_address``.
-            create: make the ledger, its folder and its tables where they are missing. False: refuse, and leave
-                nothing behind; an older ledger is brought up to date all the same.
-
-        Raises:
-            UsageError: the path is a directory; there is no ledger, and none is to be made.
-            StoreError: not an address, not a ledger, not reachable, not writable, locked for too long, or written by
-                a newer autotune.
-        """
-        address = parse_address(url)
-        if address.path is not None and os.path.isdir(address.path):
-            inside = shlex.quote(str(address.path / "ledger.sqlite3"))
-            raise UsageError(f"{address.path} is a directory", hint=f"name a file: --storage {inside}")
-        with translated(address):
-            engine = make_engine(address)
-            if not create and not is_there(engine, address):
-                raise UsageError(
-                    f"no ledger at {address.label}",
-                    hint="look at --storage; a search makes one: autotune search model.py",
-                )
-            prepare(engine, address, writes=create)
-        return cls(engine, address)
 
     def begin(self, record: SearchRecord, *, lease_s: float | None = None) -> None:
         """Add a search.

@@ -31,9 +31,11 @@ def list_runs(
     limit: Annotated[int, typer.Option(min=1, help="Show no more than this many.")] = 50,
     json: Json = False,
 ) -> None:
-    """List searches, newest first."""
+    """List searches, newest first.
+
+    On a terminal models and commands are shortened to its width; see runs show, or --json.
+    """
     from autotune.cli.console import Screen
-    from autotune.report.records import runs_table, to_json
 
     try:
         summaries, damaged = ledger.runs(storage=storage, limit=limit)
@@ -41,11 +43,15 @@ def list_runs(
         if storage is not None:
             raise
         summaries = damaged = ()  # the ledger that nobody named comes with the first search
-    stderr = Screen(stderr=True)
+    stderr, stdout = Screen(stderr=True), Screen(stderr=False)
     if json:
-        Screen(stderr=False).say(to_json(summaries))
+        from autotune.report.records import to_json
+
+        stdout.say(to_json(summaries))
     elif summaries:
-        Screen(stderr=False).say(runs_table(summaries))
+        from autotune.report.runs import runs_table
+
+        stdout.say(runs_table(summaries, stdout.width if stdout.is_terminal else None))
     elif not damaged:
         stderr.say("no searches yet; begin with: autotune search model.py")
     for one in damaged:

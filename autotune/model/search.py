@@ -261,6 +261,8 @@ class SearchSummary:
     recommended_batch: int | None
     probes: int
     """How many of them it has recorded itself."""
+    length_bucket: int | None = None
+    """Longest samples of the length bucket it was of; None = of all samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

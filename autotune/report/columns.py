@@ -1,6 +1,10 @@
 """Rows of text into aligned columns: the same plain lines for a terminal and for a pipe."""
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
+
+NOTHING = "-"
+"""What a cell says where there is nothing to say."""
 
 
 def align(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> tuple[str, ...]:
@@ -22,3 +26,16 @@ def align(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> tupl
         ).rstrip()
         for row in cells
     )
+
+
+def instant_words(when: datetime | None) -> str:
+    """An instant to the second, in UTC."""
+    return when.strftime("%Y-%m-%d %H:%M:%S UTC") if when else NOTHING
+
+
+def shortened(text: str, most: int) -> str:
+    """A text in at most so many characters: what is too long loses its middle, as both ends of a path or command tell."""
+    if len(text) <= most:
+        return text
+    end = max(0, most - 1) // 2
+    return f"{text[: max(0, most - 1) - end]}…{text[len(text) - end :]}"

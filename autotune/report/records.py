@@ -11,20 +11,16 @@ from autotune.model import (
     ProbeResult,
     SearchRecord,
     SearchState,
-    SearchSummary,
     Trace,
     WorkloadInfo,
     owner_words,
 )
-from autotune.report.columns import align
+from autotune.report.columns import NOTHING, align, instant_words
 from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.setting_words import settings_words
 from autotune.report.words import format_count, limit_words
 from autotune.units import format_bytes
-
-_HEADINGS = ("id", "created", "state", "max batch", "probes", "model", "device", "budget")
-_NOTHING = "-"
 
 
 def to_json(value: object) -> str:
@@ -35,25 +31,6 @@ def to_json(value: object) -> str:
     return json.dumps(value, indent=2, default=_plain)
 
 
-def runs_table(summaries: Sequence[SearchSummary]) -> str:
-    """One line a search, in the order given."""
-    rows = [_HEADINGS]
-    for one in summaries:
-        rows.append(
-            (
-                one.id,
-                _instant(one.created),
-                one.state.value,
-                str(one.max_batch) if one.max_batch is not None else _NOTHING,
-                str(one.probes),
-                one.workload_ref,
-                one.device_name,
-                format_bytes(one.budget_bytes),
-            )
-        )
-    return "\n".join(align(rows, right=(3, 4)))
-
-
 def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose: bool = False) -> str:
     """One search in full: what was asked, what came out, every probe; ``verbose`` adds every failure."""
     answer = record.answer
@@ -61,8 +38,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     rows = [
         ("search", record.id),
         ("state", record.state.value + (f": {record.message}" if record.message else "")),
-        ("created", _instant(record.created)),
-        ("finished", _instant(record.finished)),
+        ("created", instant_words(record.created)),
+        ("finished", instant_words(record.finished)),
         ("autotune", record.version),
         ("model", f"{record.workload.ref} ({format_count(record.workload.parameters)} parameters)"),
         ("device", f"{record.machine.device_name} ({record.machine.device})"),
@@ -79,7 +56,7 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     if record.based_on:
         rows.append(("confirms", record.based_on))
     if answer is not None:
-        refuted = str(answer.refuted_at) if answer.refuted_at is not None else _NOTHING
+        refuted = str(answer.refuted_at) if answer.refuted_at is not None else NOTHING
         if answer.settings is not None and answer.settings != settings:
             rows.append(("changed", settings_words(answer.settings, settings)))
         rows += [
@@ -157,10 +134,6 @@ def _of_file(workload: WorkloadInfo) -> tuple[tuple[str, str], ...]:
 
 def _trainable(workload: WorkloadInfo) -> str:
     return f", {format_count(workload.trainable_parameters)} of them trained ({format_bytes(workload.trainable_bytes)})"
-
-
-def _instant(when: datetime | None) -> str:
-    return when.strftime("%Y-%m-%d %H:%M:%S UTC") if when else _NOTHING
 
 
 def _plain(value: object) -> object:

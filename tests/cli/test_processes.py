@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.storage.store import Store
+from tests.cli.results import RECORD
+
 HEAVY = [
     "torch",
     "sqlalchemy",
@@ -56,6 +59,17 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
 def test_the_first_help_needs_no_pydantic_either() -> None:
     # Further in, typer itself checks the options of the root with it.
     assert _imported(["--help"], ["pydantic"]) == [0, []]
+
+
+def test_a_list_of_searches_loads_little(tmp_path: Path) -> None:
+    # pydantic is not among these: typer reads options with it.
+    unneeded = ["torch", "optuna", "alembic", "sqlalchemy.orm", "jinja2", "plotly", "numpy", "psutil", "filelock"]
+    rooms = ["autotune." + name for name in ("storage.store", "session", "front", "knobs", "report.document", "probe")]
+    with Store.open(str(tmp_path / "ledger")) as store:
+        store.begin(RECORD)
+    argv = ["runs", "ls", "--storage", str(tmp_path / "ledger")]
+    assert _imported(argv, [*unneeded, *rooms]) == [0, []]
+    assert _imported([*argv, "--json"], ["torch", "sqlalchemy.orm", "autotune.storage.store"]) == [0, []]
 
 
 def test_the_package_can_be_run_as_a_module() -> None:

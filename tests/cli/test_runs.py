@@ -97,6 +97,27 @@ class TestList:
         assert (one["id"], one["state"], one["max_batch"], one["recommended_batch"]) == ("a", "answered", 27, 24)
         assert (one["workload_ref"], one["probes"], one["created"]) == ("model.py", 7, NOW.isoformat())
 
+    def test_on_a_terminal_a_long_command_is_shortened_to_the_width_and_elsewhere_it_is_whole(
+        self, invoke: Invoke, keep: Keep, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command = "python train.py " + "--flag value " * 30 + "--batch-size {batch}"
+        keep("long", workload=replace(RECORD.workload, ref=command))
+        assert command in invoke("runs", "ls", *LEDGER).out
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        monkeypatch.setenv("COLUMNS", "120")
+        shown = invoke("runs", "ls", *LEDGER).out.splitlines()
+        assert [len(line) for line in shown] == [120, 120]
+        assert "  python train" in shown[1] and "ize {batch}  NVIDIA H200  40 GiB" in shown[1]
+        assert json.loads(invoke("runs", "ls", "--json", *LEDGER).out)[0]["workload_ref"] == command
+        assert command in invoke("runs", "show", "long", *LEDGER).out
+
+    def test_a_search_of_a_length_bucket_says_of_which(self, invoke: Invoke, keep: Keep) -> None:
+        keep("short", plan=replace(RECORD.plan, length_bucket=128))
+        assert json.loads(invoke("runs", "ls", "--json", *LEDGER).out)[0]["length_bucket"] == 128
+        heading, line = invoke("runs", "ls", *LEDGER).out.splitlines()
+        assert line[heading.index("length bucket") :].split()[0] == "128"
+        assert "length bucket  128\n" in invoke("runs", "show", "short", *LEDGER).out
+
     @pytest.mark.parametrize("column", ["state", "created", "budget_bytes", "max_batch"])
     def test_a_damaged_search_is_named_and_the_others_are_listed(self, invoke: Invoke, keep: Keep, column: str) -> None:
         for search_id in ("first", "bad", "last"):

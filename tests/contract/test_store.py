@@ -12,7 +12,9 @@ from autotune.errors import StoreError, UsageError
 from autotune.model import Measurement, ProbeResult, SearchState
 from autotune.storage.address import parse_address
 from autotune.storage.engine import make_engine
+from autotune.storage.listing import PROBES, SEARCHES
 from autotune.storage.store import Store
+from autotune.storage.tables import ProbeRow, SearchRow
 from tests.contract.samples import (
     ANSWER,
     FITTING_PROBE,
@@ -62,8 +64,42 @@ def test_the_samples_leave_no_field_at_its_default() -> None:
     assert fields_at_default(TRACED_PROBE) == []
 
 
+def test_the_list_of_searches_knows_columns_as_the_tables_have_them() -> None:
+    for light, mapped in ((SEARCHES, SearchRow), (PROBES, ProbeRow)):
+        table = mapped.__table__
+        assert light.name == mapped.__tablename__
+        assert {one.name: type(one.type) for one in light.c} == {
+            one.name: type(table.c[one.name].type) for one in light.c
+        }
+
+
 class TestStoreContract:
     """Runs once per entry of ``conftest.STORES``."""
+
+    def test_a_list_of_searches_says_what_is_in_their_columns_and_of_which_length_bucket_they_were(
+        self, store: Store, url: str
+    ) -> None:
+        quoted = 'python "length_bucket": null {batch}'
+        of_all = replace(SEARCH, id="all", plan=replace(SEARCH.plan, length_bucket=None))
+        tricky = replace(SEARCH, id="tricky", plan=replace(SEARCH.plan, source=replace(SEARCH.plan.source, ref=quoted)))
+        for record in (SEARCH, of_all, tricky, replace(SEARCH, id="damaged")):
+            store.begin(record)
+        store.add_probe(SEARCH.id, PROBE)
+        sql(url, "UPDATE autotune_searches SET plan = '{nonsense' WHERE id = 'damaged'")
+        found, damaged = store.summaries()
+        assert damaged == ()  # documents are looked at by who shows them
+        told = {one.id: one.length_bucket for one in found}
+        bucket = SEARCH.plan.length_bucket
+        assert bucket is not None
+        assert told == {SEARCH.id: bucket, "all": None, "tricky": bucket, "damaged": None}
+        whole = next(one for one in found if one.id == SEARCH.id)
+        for field in fields(whole):
+            if hasattr(SEARCH, field.name):
+                assert getattr(whole, field.name) == getattr(SEARCH, field.name)
+        assert (whole.workload_ref, whole.device_name) == (SEARCH.workload.ref, SEARCH.machine.device_name)
+        assert (whole.budget_bytes, whole.probes) == (SEARCH.budget.limit_bytes, 1)
+        assert (whole.max_batch, whole.recommended_batch) == (ANSWER.max_batch, ANSWER.recommended_batch)
+        assert [one.id for one in store.summaries(2)[0]] == [one.id for one in found[:2]]
 
     def test_a_full_search_comes_back_equal_but_not_the_same(self, store: Store) -> None:
         store.begin(SEARCH)

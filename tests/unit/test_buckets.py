@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.buckets import search_buckets
 from autotune.errors import NothingFits, TimeRanOut, UsageError, WorkloadError
+from autotune.front.buckets import search_buckets
 from autotune.model import (
     Bucketed,
     Budget,

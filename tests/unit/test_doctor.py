@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from autotune import api
+from autotune.front.doctor import ledger_fact
 from autotune.model import Fact, Health, Seen, SeenDevice
 from autotune.probe import doctor, installation, nvml, sight
 from autotune.probe.device_lock import DeviceLock
@@ -273,7 +274,7 @@ def test_a_ledger_of_an_older_version_is_told_and_left_as_it_is(tmp_path: Path) 
         connection.executescript((GOLDEN / "schema_0001.sql").read_text())
     connection.close()
     before = ledger.read_bytes()
-    found = api._look_at_ledger(str(ledger))
+    found = ledger_fact(str(ledger))
     assert found.value.endswith("schema 0001, of an older autotune; the next search brings it up to date")
     assert ledger.read_bytes() == before
 
@@ -281,7 +282,7 @@ def test_a_ledger_of_an_older_version_is_told_and_left_as_it_is(tmp_path: Path) 
 def test_a_new_ledger_is_told_with_its_searches(tmp_path: Path) -> None:
     from autotune.storage.store import Store
 
-    look: Callable[[], Fact] = lambda: api._look_at_ledger(str(tmp_path / "ledger.sqlite3"))
+    look: Callable[[], Fact] = lambda: ledger_fact(str(tmp_path / "ledger.sqlite3"))
     assert look().value.endswith("none yet; the first search makes it")
     with Store.open(str(tmp_path / "ledger.sqlite3")):
         pass

@@ -5,17 +5,8 @@ from datetime import datetime
 import pytest
 
 from autotune.model import LoaderInfo, Mark, PassPeaks, Phase, SearchState, Trace
-from autotune.report.records import inspection_lines, runs_table, search_lines, to_json
-from tests.cli.results import MACHINE, PROBES, RECORD, SUMMARY, WORKLOAD
-
-
-def test_searches_are_listed_one_a_line() -> None:
-    unfinished = replace(SUMMARY, id="ff00", state=SearchState.INTERRUPTED, max_batch=None, finished=None, probes=0)
-    assert runs_table((SUMMARY, unfinished)) == (
-        "id            created                  state        max batch  probes  model     device       budget\n"
-        "ab12cd34ef56  2026-03-04 12:00:00 UTC  answered            27       7  model.py  NVIDIA H200  40 GiB\n"
-        "ff00          2026-03-04 12:00:00 UTC  interrupted          -       0  model.py  NVIDIA H200  40 GiB"
-    )
+from autotune.report.records import inspection_lines, search_lines, to_json
+from tests.cli.results import MACHINE, PROBES, RECORD, WORKLOAD
 
 
 def test_a_running_search_says_who_runs_it() -> None:

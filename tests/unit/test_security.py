@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.api import _source
 from autotune.cli.app import run
 from autotune.cli.export import _recommendation
 from autotune.cli.write import write_whole
 from autotune.errors import UsageError
+from autotune.front.given import source_of
 from autotune.probe.workplace import Workplace
 from autotune.report.document import document, to_text
 from autotune.storage.store import Store
@@ -105,7 +105,7 @@ def test_live_objects_lie_where_nobody_else_can_reach_them(tmp_path: Path, monke
     with umask(0), Workplace() as folder:
         assert mode(folder) == 0o700
         functions = {"make_batch": lambda size: [0.0] * size}
-        source = _source(lambda: None, functions, folder / "workload.pkl")
+        source = source_of(lambda: None, functions, folder / "workload.pkl")
         assert Path(source.pickle_path).parent == folder
     assert list(tmp_path.iterdir()) == []
 

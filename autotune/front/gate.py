@@ -1,4 +1,4 @@
-"""A recommendation held against what is here: compare, then one confirming probe. Owned by ``api``."""
+"""A recommendation held against what is here: compare, then one confirming probe. Owned by ``checking``."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""One search for each length bucket, in one set of processes: what ``api`` does with ``--buckets``.
+"""One search for each length bucket, in one set of processes: what ``searching`` does with ``--buckets``.
 
 Each is a search of its own in the ledger. What was answered is confirmed and what was interrupted goes on, bucket by bucket.
 """

@@ -1,0 +1,57 @@
+"""What the ledger keeps of earlier searches, and what can be said of it."""
+
+import os
+from typing import TYPE_CHECKING
+
+from autotune.errors import UsageError
+from autotune.ledger import default_storage
+from autotune.model import Explanation, ProbeResult, SearchRecord
+from autotune.storage.store import Store
+
+if TYPE_CHECKING:
+    from autotune.report.page.view import View
+
+
+def searches(storage: str | None, limit: int) -> tuple[SearchRecord, ...]:
+    """See ``api.searches``."""
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
+        return store.searches(limit)
+
+
+def show(search_id: str, storage: str | None) -> tuple[SearchRecord, tuple[ProbeResult, ...]]:
+    """See ``api.show``."""
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
+        record = store.get(search_id)
+        return record, store.probes(record.id)
+
+
+def explain(search_id: str | None, batch_size: int | None, storage: str | None) -> Explanation:
+    """See ``api.explain``."""
+    from autotune.report.explain import explain as explain_search
+
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
+        if search_id is None:
+            summaries, _ = store.summaries(None)
+            answered = next((one.id for one in summaries if one.max_batch is not None), None)
+            if answered is None:
+                raise UsageError(
+                    "the ledger holds no search with an answer",
+                    hint="begin with: autotune search model.py; or name one that is listed by: autotune runs ls",
+                )
+            search_id = answered
+        record = store.get(search_id)
+        confirmed = store.probes(record.based_on) if record.based_on else ()
+        return explain_search(record, (*confirmed, *store.probes(record.id)), batch_size)
+
+
+def report(search_id: str | None, storage: str | None) -> "View":
+    """See ``api.report``."""
+    from autotune.report.page.build import build_view
+
+    with Store.open(os.fspath(storage) if storage else default_storage(), create=False) as store:
+        newest = store.searches(1) if search_id is None else (store.get(search_id),)
+        if not newest:
+            raise UsageError("the ledger holds no search", hint="begin with: autotune search model.py")
+        (record,) = newest
+        confirmed = store.probes(record.based_on) if record.based_on else ()
+        return build_view(record, (*confirmed, *store.probes(record.id)))

@@ -1,0 +1,107 @@
+"""A planned search: its processes, its ledger and its budget are opened, and it runs in them."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from autotune.front.buckets import search_buckets as by_length
+from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of
+from autotune.ledger import default_storage
+from autotune.model import Bucketed, Machine, Plan, SearchResult, WorkloadInfo
+from autotune.planning import length_buckets, with_own_settings
+from autotune.ports import SearchObserver
+from autotune.session import Session
+from autotune.units import format_seconds
+
+_WORTH_TELLING_S = 1.0
+
+
+def search(
+    plan: Plan,
+    storage: str | os.PathLike[str] | None,
+    fresh: bool,
+    observer: SearchObserver,
+    *,
+    trains_here: bool,
+) -> SearchResult:
+    """See ``api.search``; ``trains_here``: the caller goes on to train, in this process."""
+    with _opened(plan, storage, observer, trains_here=trains_here) as opened:
+        return opened.session(opened.plan, opened.workload).run(fresh=fresh)
+
+
+def search_buckets(
+    plan: Plan,
+    buckets: Sequence[int],
+    storage: str | os.PathLike[str] | None,
+    fresh: bool,
+    observer: SearchObserver,
+    *,
+    trains_here: bool,
+) -> Bucketed:
+    """See ``api.search_buckets``; ``trains_here``: the caller goes on to train, in this process."""
+    lengths = length_buckets(buckets, plan)
+    with _opened(plan, storage, observer, lengths, trains_here=trains_here) as opened:
+        return by_length(opened.plan, opened.workload, opened.machine, opened.session, observer, fresh=fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    plan: Plan
+    """With the workload's own settings."""
+    workload: WorkloadInfo
+    machine: Machine
+    session: Callable[[Plan, WorkloadInfo], Session]
+    """Opens the search of this plan, or of a part of it."""
+
+
+@contextmanager
+def _opened(
+    plan: Plan,
+    storage: str | os.PathLike[str] | None,
+    observer: SearchObserver,
+    buckets: Sequence[int] = (),
+    *,
+    trains_here: bool,
+) -> Iterator[_Opened]:
+    """The processes, the ledger and the budget of a search.
+
+    ``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then.
+    """
+    refuse_inside()
+    from autotune.probe.host import own_data_bytes
+
+    started = time.monotonic()
+    with ExitStack() as stack:
+        turns = turns_of(plan, observer.note, started)
+        launcher = stack.enter_context(laboratory(plan, observer.note, turns))
+        launcher.preload(plan.device)
+        # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
+        import autotune.report.advice
+        import autotune.search.allocators
+        import autotune.search.confirm
+        import autotune.search.evaluation  # noqa: F401
+        from autotune.storage.store import Store
+
+        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
+        one = () if plan.length_bucket is None else (plan.length_bucket,)  # a recommendation for one is searched anew
+        workload, machine = launcher.describe(plan.device, plan.multiple_of, buckets or one)
+        if one:
+            workload = workload.within(workload.buckets[0])
+        plan = with_own_settings(plan, workload)
+        held = 0
+        if trains_here:
+            imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
+            held = max(0, own_data_bytes() + imported - workload.process_bytes)
+        with launcher.turn():  # else another search's probe would count as what others hold
+            budget = budget_of(plan, machine, held, workload.device_used_bytes)
+        observer.found(workload, machine, budget)
+
+        def session(plan: Plan, workload: WorkloadInfo) -> Session:
+            return Session(plan, store, launcher, observer, workload, machine, budget, started)
+
+        yield _Opened(plan, workload, machine, session)
+        if turns.waited_s >= _WORTH_TELLING_S:
+            observer.note(f"{format_seconds(turns.waited_s)} of the time went by waiting for probes of other searches")
