@@ -35,6 +35,7 @@ from autotune.model.settings import (
     Settings,
 )
 from autotune.model.trace import Mark, PassPeaks, Trace
+from autotune.model.training import TrainingStatus
 from autotune.model.traits import Traits
 from autotune.model.words import Cause, Form, Outcome, Phase, Reason
 from autotune.model.workload import LengthBucket, LoaderInfo, Recognised, Source, WorkloadInfo
@@ -93,6 +94,7 @@ __all__ = [
     "Source",
     "Stop",
     "Trace",
+    "TrainingStatus",
     "Traits",
     "Use",
     "UsedMemory",

@@ -37,7 +37,10 @@ FOLDER_VARIABLE = "AUTOTUNE_LOCK_DIR"
 _FOLDER = "/tmp"
 _NOTE_LIMIT_BYTES = 4096
 _TEXT_LIMIT = 200
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""For files that anybody may have laid: without O_NONBLOCK a pipe would hang."""
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
+"""Control characters, and halves of characters, which no encoding can write."""
 _SAME_START_S = 1.0
 """Start times of one process, read twice, differ by less: the clock behind them is adjusted now and then."""
 
@@ -96,6 +99,18 @@ class DeviceLock:
             self._say()
         return True
 
+    def held_by(self) -> Holder | None:
+        """Who holds it now, for those who only look; None where nobody does, or nobody says so.
+
+        Makes no file and takes no turn. The lock itself is asked only about somebody's word that it is held, so that a
+        free one is never in the way of who takes it.
+
+        Raises:
+            OSError: that cannot be told here: a link or a directory in its place, a file system without locks.
+        """
+        holder = self.holder()
+        return holder if holder is not None and (self._device.held or self._device.is_taken()) else None
+
     def release(self) -> None:
         """Let go of the device, or of the place in the queue. Calling it twice is fine."""
         if self._device.held:
@@ -116,7 +131,7 @@ class DeviceLock:
             "pid": os.getpid(),
             "started": started,
             "command": without_secrets(words)[:_TEXT_LIMIT],
-            "host": _host(),
+            "host": this_host(),
             "since": time.time(),
         }
         descriptor, path = tempfile.mkstemp(prefix=f"{self._name}.", suffix=".new", dir=self._folder)
@@ -163,6 +178,26 @@ class _Flock:
                 os.close(descriptor)
         return self._descriptor is not None
 
+    def is_taken(self) -> bool:
+        """Whether another descriptor holds it, by trying to share it.
+
+        Raises:
+            OSError: as ``take``.
+        """
+        try:
+            descriptor = os.open(self._path, _FLAGS)
+        except FileNotFoundError:
+            return False
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "is no regular file", str(self._path))
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -176,16 +211,14 @@ class _Flock:
             os.close(descriptor)
 
     def _open(self) -> int:
-        # Without O_NONBLOCK a pipe that somebody left there would hang.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._path, flags)
+            descriptor = os.open(self._path, _FLAGS)
         except FileNotFoundError:
             try:
-                descriptor = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+                descriptor = os.open(self._path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o644)
                 os.fchmod(descriptor, 0o644)  # whatever the umask: others must be able to open it
             except FileExistsError:
-                descriptor = os.open(self._path, flags)
+                descriptor = os.open(self._path, _FLAGS)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "is no regular file", str(self._path))
@@ -206,14 +239,14 @@ os.register_at_fork(after_in_child=_in_a_fork)
 def _read_note(path: Path) -> Holder | None:
     """What a holder says of itself; None if it is not there, not theirs, in another form, or of a process that has ended."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, _FLAGS)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or str(status.st_uid) != path.suffix[1:]:
                 return None
             said = json.loads(file.read(_NOTE_LIMIT_BYTES))
             pid, started, since = int(said["pid"]), float(said["started"]), float(said["since"])
-            command, host = (_UNPRINTABLE.sub("?", str(said[name]))[:_TEXT_LIMIT] for name in ("command", "host"))
+            command, host = (printable(str(said[name]))[:_TEXT_LIMIT] for name in ("command", "host"))
             when = datetime.fromtimestamp(since, UTC)
     except (
         OSError,
@@ -224,12 +257,17 @@ def _read_note(path: Path) -> Holder | None:
         RecursionError,
     ):  # anybody may write anything there
         return None
-    if host == _host() and not _lives(pid, started):
+    if host == this_host() and not lives(pid, started):
         return None
-    return Holder(user=_user(status.st_uid), pid=pid, command=command, host=host, since=when)
+    return Holder(user=user_of(status.st_uid), pid=pid, command=command, host=host, since=when)
 
 
-def _lives(pid: int, started: float) -> bool:
+def printable(text: str) -> str:
+    """Text of others on one line of a terminal: every control character is a question mark."""
+    return _UNPRINTABLE.sub("?", text)
+
+
+def lives(pid: int, started: float) -> bool:
     """Whether that very process is there; what may not be asked of it counts as yes."""
     try:
         return abs(psutil.Process(pid).create_time() - started) < _SAME_START_S
@@ -239,17 +277,17 @@ def _lives(pid: int, started: float) -> bool:
         return False
 
 
-def _host() -> str:
+def this_host() -> str:
     """This host, or this container, since process ids mean something only within one."""
     with contextlib.suppress(OSError):  # not Linux
         return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"
     return os.uname().nodename
 
 
-def _user(uid: int) -> str:
+def user_of(uid: int) -> str:
     import pwd
 
     try:
-        return _UNPRINTABLE.sub("?", pwd.getpwuid(uid).pw_name)
+        return printable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return f"user {uid}"

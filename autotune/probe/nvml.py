@@ -2,8 +2,9 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,9 @@ from autotune.units import GIB, format_bytes
 
 _SAME_SHARE, _SAME_BYTES = 0.05, GIB // 2
 """NVML counts what the driver keeps for itself as part of the device, torch does not: 0.3 to 0.5 GiB."""
+
+_MOST_MILLIWATTS, _MOST_CELSIUS = 100_000_000.0, 1_000.0
+"""No card draws or bears as much: such a figure is none."""
 
 
 def _load() -> ModuleType | None:
@@ -170,6 +174,53 @@ def tenants(device_uuid: str) -> tuple[tuple[int, int | None], ...] | None:
             return tuple({int(one.pid): (int(one.pid), _bytes(one.usedGpuMemory)) for one in running}.values())
     except _Unknown:  # as above
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a device does at one moment. None = it does not tell: instances of divided cards tell nothing of this."""
+
+    utilisation: float | None = None
+    """Share of the last moments in which something ran, 0 to 1."""
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+
+
+def load(device_uuid: str) -> Load:
+    """Utilisation, temperature and power, each where the device tells it."""
+    try:
+        with _library() as nvml:
+            handle = _handle(nvml, device_uuid)
+
+            def told(look: Callable[[], float], largest: float) -> float | None:
+                try:
+                    value = float(look())
+                except (nvml.NVMLError, AttributeError, TypeError, ValueError):  # not by this device, or this library
+                    return None
+                return value if 0 <= value <= largest else None
+
+            percent = told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu, 100)
+            milliwatts = told(lambda: nvml.nvmlDeviceGetPowerUsage(handle), _MOST_MILLIWATTS)
+            most = told(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle), _MOST_MILLIWATTS)
+            sensor = getattr(nvml, "NVML_TEMPERATURE_GPU", 0)
+            return Load(
+                utilisation=None if percent is None else percent / 100,
+                temperature_celsius=told(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor), _MOST_CELSIUS),
+                power_watts=None if milliwatts is None else milliwatts / 1000,
+                power_limit_watts=None if most is None else most / 1000,
+            )
+    except _Unknown:  # as above
+        return Load()
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Within the block the library is started once, not for each question. Where it cannot be, questions say so."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(_Unknown):
+            stack.enter_context(_library())
+        yield
 
 
 def _bytes(told: int | None) -> int | None:

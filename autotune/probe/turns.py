@@ -71,7 +71,7 @@ class Turns:
             EnvironmentTrouble, TimeRanOut: as ``before``.
         """
         if machine.device == "cpu":
-            key, name = (_host_key() if self._host_alone else None), "the host's memory"
+            key, name = (host_key() if self._host_alone else None), "the host's memory"
         else:
             key, name = self._key_of(machine), f"{machine.device}:{machine.device_index}"
         with self._holding(key, name):
@@ -158,7 +158,7 @@ def _key_before(device: str) -> str | None:
     return f"cuda-{index}" if any(map(os.path.exists, _DRIVERS)) else None
 
 
-def _host_key() -> str | None:
+def host_key() -> str | None:
     """The memory that CPU searches share: the host's, or that of their cgroup; None where the limit is each process's own."""
     shared_by = host_limit().shared_by
     return f"host-{shared_by}" if shared_by else None

@@ -264,7 +264,7 @@ class Guard:
         self._degrading.finish()
         if self._inside:
             return
-        self._watch.observe(self.step, self._write(), self._graphs_kept)
+        self._watch.observe(self.step, self._write(), self._graphs_kept, self._degrading.failures)
         if self._watch.should_stop:
             raise MemoryStop(
                 f"training stops at its memory limit: {self._watch.stop_reason}",

@@ -15,6 +15,7 @@ from autotune.runtime.degrade import Failures
 from autotune.runtime.leak import LEAST_BYTES, LEAST_HOST_BYTES, Growth, Leak
 from autotune.runtime.limits import Limit, read_limit
 from autotune.runtime.log import Log
+from autotune.runtime.publish import Publisher, Seen
 from autotune.runtime.readings import NO_COUNTS, Meter, Reading, default_limit, make_meter
 from autotune.runtime.summary import Summary, propose
 from autotune.units import format_bytes
@@ -85,6 +86,8 @@ class Watch:
         self._certified_bytes = certified_bytes
         self._certified: MemoryGuard | None = None
         self._counts = NO_COUNTS
+        self._reading: Reading | None = None
+        self._publisher = Publisher(device, clock)
         self._first_retries: int | None = None
         self._last_retries = 0
         self._start_step = start_step
@@ -98,14 +101,27 @@ class Watch:
         """Of the allocator, between first and last look."""
         return self._last_retries - (self._first_retries or 0)
 
-    def observe(self, step: int, write: Write | None = None, graphs_kept: Callable[[], int] = lambda: 0) -> None:
-        """After an optimizer step; does nothing unless a look is due.
+    def observe(
+        self,
+        step: int,
+        write: Write | None = None,
+        graphs_kept: Callable[[], int] = lambda: 0,
+        failures: Failures | None = None,
+    ) -> None:
+        """After an optimizer step: looks if a look is due, and says how it goes if that is (see ``Publisher``).
 
         Args:
             step: its number, from 1.
             write: for the emergency checkpoint; None = there is none.
             graphs_kept: losses of earlier steps that are alive with their graph.
+            failures: what ran out of memory, as far as somebody counts it.
         """
+        self._look(step, write, graphs_kept)
+        reading = self._reading
+        if reading is not None:
+            self._publisher.publish(lambda: self._seen(step, reading, failures or Failures()))
+
+    def _look(self, step: int, write: Write | None, graphs_kept: Callable[[], int]) -> None:
         if step < self._next_step:
             return
         now = self._clock()
@@ -179,14 +195,28 @@ class Watch:
         )
 
     def close(self, step: int, failures: Failures, accumulate: int = 1) -> None:
-        """The training is over: log its summary (see there), and close the file."""
+        """The training is over: log its summary (see there), close the file, and publish no more."""
+        self._publisher.close()
         summary = self.summary(step, failures, accumulate)
         self.record("summary", step, **summary.as_fields())
         self._log.close()
         _LOG.log(logging.WARNING if summary.out_of_memory else logging.INFO, "guarded training: %s", summary)
 
+    def _seen(self, step: int, reading: Reading, failures: Failures) -> Seen:
+        return Seen(
+            step=step,
+            reading=reading,
+            peak_used_bytes=self.peak_used_bytes or reading.used_bytes,
+            limit_bytes=self.limit_bytes or default_limit(reading.capacity_bytes),
+            retries=self.retries,
+            leak_bytes_per_step=None if self.growth is None else self.growth.bytes_per_step,
+            checkpoints=self.checkpoints,
+            failures=failures,
+        )
+
     def _take_in(self, reading: Reading) -> None:
         self.looks += 1
+        self._reading = reading
         self._counts = reading.counts
         self._last_retries = reading.retries
         if self._first_retries is None:

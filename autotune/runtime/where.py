@@ -20,12 +20,18 @@ def device_of(optimizer: torch.optim.Optimizer) -> torch.device:
     raise UsageError("the optimizer has no parameters", hint="make it after the model: optimizer(model.parameters())")
 
 
-def of_rank(path: Path) -> Path:
-    """The file of this process, where several train together."""
+def rank_here() -> int | None:
+    """Of this process, where several train together; None where it trains alone."""
     if (
         torch.distributed.is_available()
         and torch.distributed.is_initialized()
         and torch.distributed.get_world_size() > 1
     ):
-        return path.with_name(f"{path.stem}.rank{torch.distributed.get_rank()}{path.suffix}")
-    return path
+        return torch.distributed.get_rank()
+    return None
+
+
+def of_rank(path: Path) -> Path:
+    """The file of this process, where several train together."""
+    rank = rank_here()
+    return path if rank is None else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")

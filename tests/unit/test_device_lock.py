@@ -152,6 +152,54 @@ def test_files_can_be_opened_by_all_and_written_by_their_owner_whatever_the_umas
         os.umask(before)
 
 
+def test_who_only_looks_sees_the_holder_and_makes_nothing(tmp_path: Path) -> None:
+    looking = DeviceLock("card", tmp_path)
+    assert looking.held_by() is None
+    assert list(tmp_path.iterdir()) == []
+    with process(HOLDING, tmp_path) as other:
+        holder = looking.held_by()
+        assert holder is not None and holder.pid == other.pid
+        files = sorted(tmp_path.iterdir())
+    assert looking.held_by() is None
+    assert sorted(tmp_path.iterdir()) == files, "not even the word of the dead"
+
+
+def test_who_looks_asks_no_lock_of_which_nobody_says_that_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = DeviceLock("card", tmp_path)
+    assert used.take()
+    assert DeviceLock("card", tmp_path).held_by() is not None
+    used.release()
+    monkeypatch.setattr(device_lock._Flock, "is_taken", lambda lock: pytest.fail("a free lock was in use for a moment"))
+    assert DeviceLock("card", tmp_path).held_by() is None
+
+
+def test_a_word_left_by_somebody_elsewhere_counts_only_while_the_lock_is_held(tmp_path: Path) -> None:
+    holding, looking = DeviceLock("card", tmp_path), DeviceLock("card", tmp_path)
+    assert holding.take()
+    note = next(path for path in tmp_path.iterdir() if path.suffix[1:].isdigit())
+    elsewhere = json.dumps({**json.loads(note.read_text()), "host": "a container", "pid": 1})
+    note.write_text(elsewhere)
+    holder = looking.held_by()
+    assert holder is not None and holder.host == "a container"
+    holding.release()
+    note.write_text(elsewhere)
+    assert looking.held_by() is None
+
+
+@pytest.mark.parametrize("strange", ["link", "folder"])
+def test_a_strange_thing_in_the_place_of_a_held_lock_is_told_to_who_looks(tmp_path: Path, strange: str) -> None:
+    lock = DeviceLock("card", tmp_path)
+    assert lock.take()
+    file = next(path for path in tmp_path.iterdir() if path.suffix == ".lock")
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere") if strange == "link" else file.mkdir()
+    with pytest.raises(OSError, match="is no regular file" if strange == "folder" else "symbolic links"):
+        DeviceLock("card", tmp_path).held_by()
+    lock.release()
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("first", ["mine", "theirs"])
 def test_two_users_wait_for_each_other_whoever_made_the_files(first: str) -> None:

@@ -1,99 +1,15 @@
 """Asking NVML: by UUID, whatever CUDA_VISIBLE_DEVICES says, and never depended on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotune.probe import nvml
+from autotune.probe.nvml import Load
 from autotune.probe.visible import Card
 from autotune.units import GIB
-
-LARGE, SMALL, DIVIDED, SLICE = "GPU-aaaa-24", "GPU-bbbb-8", "GPU-cccc-80", "MIG-cccc-10"
-USED = {LARGE: 20 * GIB, SMALL: 3 * GIB, SLICE: 1 * GIB, DIVIDED: 2 * GIB}
-TOTAL = {LARGE: 24 * GIB, SMALL: 8 * GIB, SLICE: 10 * GIB, DIVIDED: 80 * GIB}
-LISTED = (LARGE, SMALL, DIVIDED)
-"""In the order of their buses."""
-
-
-class Refused(Exception):
-    """What the planted library raises."""
-
-
-@dataclass
-class Planted:
-    """A library with two cards and a slice of another; it numbers them as it likes."""
-
-    refuse: str = ""
-    """Function that raises."""
-    version: Any = "580.1"
-    text: Callable[[str], Any] = str
-    """How texts come: old libraries answer in bytes."""
-    used: dict[str, int] = field(default_factory=lambda: dict(USED))
-    total: dict[str, int] = field(default_factory=lambda: dict(TOTAL))
-    without: str = ""
-    """A name that this version of the library lacks."""
-    raises: type[Exception] = Refused
-    open: int = 0
-
-    def module(self) -> Any:
-        def call(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
-            def called(*args: Any, **kwargs: Any) -> Any:
-                if name == self.refuse:
-                    raise self.raises(f"{name} refused")
-                return answer(*args, **kwargs)
-
-            return called
-
-        def count(by: int) -> Callable[[], None]:
-            def counted() -> None:
-                self.open += by
-
-            return counted
-
-        def handle(uuid: str) -> str:
-            if uuid not in USED:
-                raise Refused("not found")
-            return uuid
-
-        def mode(uuid: str) -> list[int]:
-            if uuid == SMALL:
-                raise Refused("not supported")
-            return [1, 1] if uuid == DIVIDED else [0, 0]
-
-        def slice_of(uuid: str, index: int) -> str:
-            if index > 0:
-                raise Refused("not found")
-            return SLICE
-
-        def running(uuid: str) -> list[Any]:
-            return [SimpleNamespace(pid=7, usedGpuMemory=GIB), SimpleNamespace(pid=8, usedGpuMemory=None)]
-
-        library = SimpleNamespace(
-            NVMLError=Refused,
-            nvmlMemory_v2=2,
-            nvmlInit=call("nvmlInit", count(1)),
-            nvmlShutdown=count(-1),
-            nvmlDeviceGetHandleByUUID=call("handle", handle),
-            nvmlDeviceGetMemoryInfo=call(
-                "memory", lambda uuid, version: SimpleNamespace(used=self.used[uuid], total=self.total[uuid])
-            ),
-            nvmlSystemGetDriverVersion=call("version", lambda: self.version),
-            nvmlDeviceGetCount=call("count", lambda: len(LISTED)),
-            nvmlDeviceGetHandleByIndex=LISTED.__getitem__,
-            nvmlDeviceGetUUID=lambda uuid: self.text(uuid),
-            nvmlDeviceGetName=call("name", lambda uuid: self.text(f"card {uuid[4]}")),
-            nvmlDeviceGetMigMode=mode,
-            nvmlDeviceGetMaxMigDeviceCount=lambda uuid: 7,
-            nvmlDeviceGetMigDeviceHandleByIndex=slice_of,
-            nvmlDeviceGetComputeRunningProcesses=call("running", running),
-            nvmlDeviceGetGraphicsRunningProcesses=lambda uuid: running(uuid)[:1],
-        )
-        if self.without:
-            delattr(library, self.without)
-        return library
+from tests.planted_nvml import DIVIDED, LARGE, SLICE, SMALL, TOTAL, USED, Planted
 
 
 @pytest.fixture
@@ -223,3 +139,43 @@ def test_c25_why_the_library_cannot_be_asked_at_all(planted: Callable[..., Plant
     assert nvml.missing() == ""
     planted(refuse="nvmlInit")
     assert nvml.missing() == "nvmlInit refused"
+
+
+def test_what_a_card_does_is_told_in_shares_degrees_and_watts(planted: Callable[..., Planted]) -> None:
+    library = planted()
+    assert nvml.load("aaaa-24") == Load(
+        utilisation=0.87, temperature_celsius=61, power_watts=312.5, power_limit_watts=700
+    )
+    assert nvml.load(SLICE) == nvml.load("GPU-unknown") == Load(), "instances and strangers tell nothing"
+    assert library.open == 0
+
+
+@pytest.mark.parametrize(("refuse", "left_out"), [("busy", "utilisation"), ("heat", "temperature_celsius")])
+def test_c25_one_figure_that_is_refused_takes_no_other_with_it(
+    planted: Callable[..., Planted], refuse: str, left_out: str
+) -> None:
+    planted(refuse=refuse)
+    told = nvml.load(LARGE)
+    assert getattr(told, left_out) is None
+    assert told.power_watts == 312.5
+
+
+@pytest.mark.parametrize("percent", [-1, 101, "busy"])
+def test_c25_a_share_that_cannot_be_is_not_told(planted: Callable[..., Planted], percent: Any) -> None:
+    planted(percent=percent)
+    assert nvml.load(LARGE).utilisation is None
+
+
+def test_the_library_is_started_once_for_many_questions_and_closed_again(planted: Callable[..., Planted]) -> None:
+    library = planted()
+    with nvml.kept_open():
+        assert library.open == 1
+        nvml.load(LARGE)
+        assert library.open == 1
+    assert library.open == 0
+
+
+def test_c25_a_library_that_cannot_be_started_is_not_kept_open(planted: Callable[..., Planted]) -> None:
+    planted(refuse="nvmlInit")
+    with nvml.kept_open():
+        assert nvml.missing() == "nvmlInit refused"
