@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from autotune.cli import check, doctor, explain, export, init, inspect, max_batch, report, runs, schema, search
+from autotune.cli import check, doctor, explain, export, init, inspect, max_batch, report, runs, schema, search, watch
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
@@ -51,6 +51,7 @@ app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("schema")(schema.schema)
 app.command("doctor")(doctor.doctor)
+app.command("watch")(watch.watch)
 
 
 @app.callback(invoke_without_command=True)

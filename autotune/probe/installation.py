@@ -31,8 +31,9 @@ _WANTED = {
     "transformers": "workloads that are a Hugging Face Trainer",
     "lightning": "workloads that are a LightningModule",
     "accelerate": "exports to accelerate",
+    "prometheus-client": "metrics of `autotune watch`",
 }
-_EXTRAS = {"psycopg": '"autotune-torch[postgres]"'}
+_EXTRAS = {"psycopg": '"autotune-torch[postgres]"', "prometheus-client": '"autotune-torch[monitor]"'}
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _ENTRY = "autotune.cli.app"
 _SCRIPT_BYTES = 4096
@@ -42,7 +43,7 @@ def versions() -> list[Fact]:
     """autotune, Python and every package that autotune needs."""
     package = Path(__file__).resolve().parents[1]
     return [
-        fact("versions", "autotune", lambda: f"{_installed(DISTRIBUTION) or 'not installed: a checkout'} in {package}"),
+        fact("versions", "autotune", lambda: f"{installed(DISTRIBUTION) or 'not installed: a checkout'} in {package}"),
         fact("versions", "Python", lambda: f"{platform.python_version()} at {sys.executable}"),
         fact("versions", "platform", platform.platform),
         *(fact("versions", name, lambda name=name: _version(name)) for name in _needed()),  # type: ignore[misc]
@@ -76,7 +77,8 @@ def _needed() -> Sequence[str]:
     return list(dict.fromkeys([*_NEEDED, *names]))
 
 
-def _installed(name: str) -> str | None:
+def installed(name: str) -> str | None:
+    """Version of a distribution; None where it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -84,14 +86,14 @@ def _installed(name: str) -> str | None:
 
 
 def _version(name: str) -> str | Fact:
-    found = _installed(name)
+    found = installed(name)
     if found is not None:
         return found
     return Fact(section="versions", name=name, value="missing", health=Health.TROUBLE, hint=f"pip install {name}")
 
 
 def _wanted(name: str) -> str | Fact:
-    found = _installed(name)
+    found = installed(name)
     if found is not None:
         return found
     text, hint = f"not installed; only for {_WANTED[name]}", f"pip install {_EXTRAS.get(name, name)}"

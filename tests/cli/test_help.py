@@ -42,6 +42,7 @@ def test_the_commands_are_those_promised() -> None:
         "runs show",
         "schema",
         "search",
+        "watch",
     ]
 
 

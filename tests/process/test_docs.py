@@ -13,13 +13,13 @@ from tests.process.support import ROOT, clean_environment
 
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEEDS = {"trainer": "transformers", "lightning": "lightning"}
-"""Pages whose examples need another framework."""
+NEEDS = {"trainer": "transformers", "lightning": "lightning", "watch": "prometheus_client"}
+"""Pages whose examples need another package."""
 PAGES = sorted(path.stem for path in DOCS.glob("*.md") if BLOCK.search(path.read_text()))
 
 
 def test_every_way_in_has_a_page_with_commands() -> None:
-    assert PAGES == ["ci", "lightning", "model_and_data", "script", "trainer"]
+    assert PAGES == ["ci", "lightning", "model_and_data", "script", "trainer", "watch"]
 
 
 @pytest.mark.parametrize("page", PAGES)
