@@ -47,6 +47,36 @@ def runs(storage: str | None = None, limit: int = 50) -> tuple[tuple[SearchSumma
         return ledger.summaries(limit)
 
 
+def running(storage: str | None = None, limit: int = 200) -> tuple[SearchSummary, ...]:
+    """Those of the newest searches that run now, newest first, for who only looks: nothing is made, nor brought up to date.
+
+    Args:
+        storage: the ledger; None = the default one, which has none before the first search.
+        limit: how many of the newest are looked through.
+
+    Raises:
+        StoreError: the ledger cannot be read, or was written by another version of autotune.
+        UsageError: there is no ledger where one was named.
+    """
+    from autotune.storage.listing import Listing
+    from autotune.storage.look import look
+
+    address = os.fspath(storage) if storage else default_storage()
+    found = look(address)
+    if found.schema is None and storage:
+        raise UsageError(f"no ledger at {found.label}", hint="look at --storage; a search makes one")
+    if found.schema is None:
+        return ()
+    if found.searches is None:
+        raise StoreError(
+            f"ledger {found.label} was written by another version of autotune",
+            hint="autotune runs ls brings an older one up to date",
+        )
+    with Listing.open(address, create=False) as ledger:
+        summaries, _ = ledger.summaries(limit)
+    return tuple(one for one in summaries if one.state is SearchState.RUNNING)
+
+
 def compare(first: str, second: str, storage: str | None = None) -> "tuple[Difference, ...]":
     """What differs between two searches: plan, workload, machine, budget, then how they ended and what they found.
 

@@ -57,9 +57,9 @@ def write(folder: Path, name: str, data: bytes) -> None:
     """Put a file in the place of the one of that name, readable for nobody else; a reader sees the old one or the new.
 
     Raises:
-        OSError: it cannot be written; the folder is somebody else's, or others may write to it.
+        OSError: it cannot be written; the folder is somebody else's, or others may write to it; what it is in is missing.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     with _opened(folder) as (descriptor, status):
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(errno.EPERM, "belongs to somebody else, or others may write to it", str(folder))

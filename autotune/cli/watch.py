@@ -174,19 +174,20 @@ def _hand_on(
     outlets = [] if textfile is None else [_file(metrics, textfile)]
     outlets += [] if pushgateway is None else [_gateway(metrics, pushgateway)]
     round_ = Round(outlets, lambda text: stderr.say(f"- {text}", "yellow"))
-    with ExitStack() as stack:
+    if once:
+        round_.go()
+        return
+    with ExitStack() as stack, suppress(Stopped):  # Ctrl-C and SIGTERM are how it is meant to end
         if address is not None:
             bound = address.with_port(stack.enter_context(metrics.served(address)))
             stderr.say(f"serving metrics on http://{bound}/metrics")
             if not address.loopback:
                 stderr.say(f"- whoever reaches {address.host} can read them: there is no password", "yellow")
-        try:
+        round_.go()
+        stack.callback(round_.end)
+        while True:
+            sleep(wait_s)
             round_.go()
-            while not once:
-                sleep(wait_s)
-                round_.go()
-        except Stopped:  # how it is meant to end
-            round_.end()
 
 
 def _file(metrics: "Metrics", path: Path) -> "Outlet":

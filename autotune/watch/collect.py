@@ -36,7 +36,7 @@ class Collector:
             notes.append(f"NVML cannot be asked, so that only the host is seen: {why}")
         seen = (*devices.cards(), devices.host())
         found = trainings(seen)
-        searches, silent = self._searches.running()
+        running = self._searches.running()
         if not all(one.lock_told for one in seen):
             notes.append("whether probes run cannot be told: there are no locks in the folder for them")
         return Snapshot(
@@ -46,7 +46,7 @@ class Collector:
             driver=nvml.driver_version(),
             devices=seen,
             trainings=found.trainings,
-            searches=searches,
-            notes=(*notes, *found.notes, *silent),
+            searches=running.searches,
+            notes=(*notes, *found.notes, *running.notes),
             seconds=time.monotonic() - began,
         )

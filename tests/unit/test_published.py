@@ -60,7 +60,7 @@ def test_where_nothing_was_published_nothing_is_read_and_nothing_made(shared: Pa
 
 
 def test_the_variable_names_one_folder_and_empty_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = tmp_path / "a" / "b"
+    named = tmp_path / "named"
     monkeypatch.setenv(published.FOLDER_VARIABLE, str(named))
     assert published.own_folder() == named
     published.write(named, "1-a.json", b"one")

@@ -2,14 +2,17 @@
 
 import json
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import psutil
 import pytest
 
 from autotune import published
-from autotune.errors import StoreError, UsageError
+from autotune.errors import StoreError
 from autotune.held import Held
 from autotune.model import SearchState
 from autotune.probe import nvml
@@ -20,7 +23,7 @@ from autotune.units import GIB
 from autotune.watch import devices
 from autotune.watch.collect import Collector
 from autotune.watch.document import snapshot_json
-from autotune.watch.searches import Searches
+from autotune.watch.searches import Running, Searches
 from tests.cli.results import RECORD
 from tests.planted_nvml import LARGE, SLICE, SMALL, Planted
 from tests.planted_watch import SNAPSHOT, publish, status
@@ -121,24 +124,54 @@ def test_a_ledger_is_asked_every_five_seconds_and_what_is_wrong_with_it_is_a_not
 ) -> None:
     asked: list[float] = []
 
-    def refuse(storage: str | None, limit: int) -> None:
+    def refuse(storage: str | None) -> None:
         asked.append(now[0])
         raise StoreError("cannot reach postgresql://***@host/db")
 
-    monkeypatch.setattr("autotune.ledger.runs", refuse)
+    monkeypatch.setattr("autotune.ledger.running", refuse)
     now = [0.0]
     searches = Searches(None, lambda: now[0])
     for now[0] in (0.0, 2.0, 4.0, 6.0, 8.0, 12.0):
-        assert searches.running() == ((), ("searches are not seen: cannot reach postgresql://***@host/db",))
+        assert searches.running() == Running(notes=("searches are not seen: cannot reach postgresql://***@host/db",))
     assert asked == [0.0, 6.0, 12.0]
 
 
+def test_a_ledger_that_does_not_answer_keeps_no_look_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = Event(), []
+
+    def hang(storage: str | None) -> tuple[object, ...]:
+        asked.append(storage)
+        answers.wait(60)
+        return ()
+
+    monkeypatch.setattr("autotune.ledger.running", hang)
+    now = [0.0]
+    searches = Searches(None, lambda: now[0], patience_s=0.0)
+    for now[0] in (0.0, 10.0, 20.0):
+        assert searches.running().notes == ("searches are not seen: the ledger has not answered yet",)
+    assert asked == [None], "not asked again before it has answered"
+    answers.set()
+    assert searches._asking is not None
+    searches._asking.join(60)
+    assert searches.running() == Running()
+
+
 def test_a_ledger_that_was_named_and_is_not_there_is_a_note_and_the_usual_one_comes_later(place: Path) -> None:
-    assert Searches(None).running() == ((), ())
-    found, (note,) = Searches(str(place / "other.sqlite3")).running()
-    assert found == () and "searches are not seen" in note
-    with pytest.raises(UsageError):
-        Store.open(str(place / "other.sqlite3"), create=False)
+    assert Searches(None).running() == Running()
+    (note,) = Searches(str(place / "other.sqlite3")).running().notes
+    assert note.startswith("searches are not seen: no ledger at ")
+    assert list(place.iterdir()) == [], "who looks makes nothing"
+
+
+def test_an_older_ledger_is_left_as_it_is(place: Path) -> None:
+    old = (Path(__file__).parents[1] / "contract" / "golden" / "schema_0003.sql").read_text()
+    path = place / "old.sqlite3"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(old)
+    before = path.read_bytes()
+    (note,) = Searches(str(path)).running().notes
+    assert "was written by another version of autotune" in note
+    assert path.read_bytes() == before
 
 
 def test_the_name_of_the_host_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
