@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from autotune.errors import MemoryWarning, UsageError
+from autotune.published import FOLDER_VARIABLE
 from autotune.runtime import load_checkpoint
 from autotune.units import GIB
 from autotune.workload.source import INSIDE_VARIABLE
@@ -26,6 +27,27 @@ class Rising(PlantedMeter):
     def read(self) -> Any:
         self.used = 71 * GIB if self.asked >= 2 else 10 * GIB
         return super().read()
+
+
+class Reading(PlantedMeter):
+    """Reads at each look what trainings publish, which it does before this step is told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.steps: list[list[int]] = []
+
+    def read(self) -> Any:
+        self.steps.append([json.loads(path.read_text())["step"] for path in self.folder.glob("*.json")])
+        return super().read()
+
+
+@pytest.fixture
+def published_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where trainings of the test publish."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "published"))
+    monkeypatch.setattr("autotune.runtime.publish.EVERY_S", 0.0)
+    return tmp_path / "published"
 
 
 def events(path: Path) -> list[tuple[str, int]]:
@@ -112,6 +134,15 @@ def test_where_it_is_to_stop_the_trainer_stops_and_its_checkpoint_is_gone_on_fro
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+def test_a_trainer_with_the_callback_is_seen_while_it_trains(
+    library: Library, tmp_path: Path, published_in: Path
+) -> None:
+    meter = Reading(published_in)
+    trained(hf_trainer(library, tmp_path / "out", hf_callback(library, meter=meter)))
+    assert meter.steps == [[], [1], [2], [3], [4], [5]]
+    assert list(published_in.iterdir()) == []
+
+
 def test_within_a_search_the_callback_does_nothing(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +226,13 @@ def test_where_it_is_to_stop_lightning_stops_and_its_checkpoint_is_gone_on_from(
     quiet = lightning_callback(library, meter=PlantedMeter())
     resumed, _, texts = fit(library, quiet, ckpt_path=path)
     assert (resumed.global_step, texts) == (6, [])
+
+
+def test_a_lightning_training_with_the_callback_is_seen_while_it_trains(library: Library, published_in: Path) -> None:
+    meter = Reading(published_in)
+    fit(library, lightning_callback(library, meter=meter))
+    assert meter.steps == [[], [1], [2], [3], [4], [5]]
+    assert list(published_in.iterdir()) == []
 
 
 def test_an_exception_in_lightning_ends_the_log_with_its_summary(library: Library, tmp_path: Path) -> None:
