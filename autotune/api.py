@@ -68,6 +68,7 @@ def find_max_batch(
     seed: int = 0,
     eval_batch: int | None = None,
     buckets: Sequence[int] | None = None,
+    ranks: int | str = 1,
     storage: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     observer: SearchObserver | None = None,
@@ -111,6 +112,9 @@ def find_max_batch(
         buckets: length buckets, for samplers that group samples by length: the largest length in each, ascending. Each
             gets an answer of its own, for samples at most so long (see ``MaxBatch.buckets``). Lengths must vary: in
             ``make_dataset`` or ``make_loader``, or by ``shorten``.
+        ranks: processes that train together in each probe by ``DistributedDataParallel``, each with batches of its own: one
+            a CUDA device, or so many on the CPU; ``"all"`` for every CUDA device. The answer is the batch of one rank, and
+            ``memory_limit`` is that of each. Functions that take ``rank`` and ``world_size`` are told.
         storage: ledger, a path or database URL; default: the platform's data directory or ``AUTOTUNE_STORAGE``.
         fresh: search anew, whatever the ledger knows.
         observer: is told of every probe; default: the ``autotune`` logger at level INFO.
@@ -151,6 +155,7 @@ def find_max_batch(
             "device_wait_s": device_wait_s,
             "seed": seed,
             "eval_batch": eval_batch,
+            "ranks": ranks,
             "recommend": False,
         },
         buckets=buckets,

@@ -8,6 +8,7 @@ from typing import SupportsIndex, TypedDict
 from autotune.errors import UsageError
 from autotune.knobs import choices, told
 from autotune.model import Objective, Plan, Precision, Settings, Source, WorkloadInfo
+from autotune.ranking import count_ranks, refuse_with_ranks
 from autotune.units import LARGEST, parse_bytes
 
 ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
@@ -40,7 +41,8 @@ class PlanOptions(TypedDict, total=False):
     allow: Sequence[str]
     forbid: Sequence[str]
     effective_batch: int | None
-    world: int
+    world: int | None
+    ranks: int | str
     trials: int
     eval_batch: int | None
 
@@ -67,11 +69,12 @@ def make_plan(
     allow: Sequence[str] = (),
     forbid: Sequence[str] = (),
     effective_batch: int | None = None,
-    world: int = 1,
+    world: int | None = None,
+    ranks: int | str = 1,
     trials: int = 12,
     eval_batch: int | None = None,
 ) -> Plan:
-    """The plan of a search of ``source``; ``tune``: of settings as well as of the batch.
+    """The plan of a search of ``source``; ``tune``: of settings as well as of the batch. ``world``: None = as ``ranks``.
 
     Raises:
         UsageError: a value makes no sense.
@@ -102,7 +105,8 @@ def make_plan(
     settings = Settings(
         precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
     )
-    world = _count("world", world)
+    ranks = count_ranks(ranks, str(device))
+    world = ranks if world is None else _count("world", world)
     effective_batch = None if effective_batch is None else _count("effective_batch", effective_batch)
     if effective_batch is not None and accumulate > 1:
         raise UsageError(
@@ -120,6 +124,8 @@ def make_plan(
         space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
     else:
         space = choices(fix, allow, forbid, settings) if tune else ()
+    if ranks > 1:
+        refuse_with_ranks(source, str(device), ranks, world, tunes=bool(space))
     return Plan(
         source=source,
         settings=settings,
@@ -127,6 +133,7 @@ def make_plan(
         objective=Objective(objective),
         effective_batch=effective_batch,
         world=world,
+        ranks=ranks,
         trials=trials,
         eval_batch=eval_batch,
         other_allocators=OTHER_ALLOCATORS.get(allocator, ()),
@@ -167,6 +174,11 @@ def length_buckets(lengths: Sequence[int], plan: Plan) -> tuple[int, ...]:
         raise UsageError(
             "length buckets are made of the samples of a data set, and what a training command trains on is not seen",
             hint=f"search each length by itself, for example with: --max-length {checked[0]} in the command",
+        )
+    if plan.ranks > 1:
+        raise UsageError(
+            f"length buckets are searched in one process yet, and --ranks is {plan.ranks}",
+            hint="leave out --ranks, or --buckets",
         )
     if plan.space or plan.effective_batch is not None:
         raise UsageError(

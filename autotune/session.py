@@ -280,7 +280,8 @@ class Session:
             data_set_size=self._workload.data_set_size,
             recommend=self._plan.recommend,
             # a command trains at one size, and of some loaders nothing says how batches follow the size
-            trace=device == "cuda" and self._workload.sized and not self._plan.source.command,
+            # and what several ranks hold beside a recording's own events nothing replays yet
+            trace=device == "cuda" and self._workload.sized and not self._plan.source.command and self._plan.ranks == 1,
             settings=self._plan.settings,
             varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
@@ -458,6 +459,7 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             # Older versions let a failing evaluation lower the training batch: that question was another one.
             **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
             **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
+            **({"ranks": plan.ranks} if plan.ranks > 1 else {}),
             **_tuned(plan),
         }
     )

@@ -35,7 +35,7 @@ T = TypeVar("T", SearchRecord, ProbeResult)
 
 _log = logging.getLogger("autotune")
 
-_DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "settings", "failure", "measurement"})
+_DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "settings", "failure", "measurement", "ranks"})
 """Fields kept as JSON text; every other field is a column of the same name, but for ``trace``, a row of its own."""
 
 
@@ -123,6 +123,7 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
         non_pytorch_bytes=measurement.non_pytorch_bytes,
         failure=_document(failure) if failure else None,
         measurement=_document(measurement),
+        ranks=json.dumps([jsonable(asdict(rank)) for rank in result.ranks]),
         trace=_trace_to_row(result.trace) if result.trace else None,
     )
 

@@ -17,7 +17,7 @@ from autotune.storage.place import network_type
 VERSION_TABLE = "autotune_alembic_version"
 """A version table of its own: others may keep Alembic's default one in the same database."""
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every revision in ``migrations/versions``, oldest first: checking a ledger needs neither Alembic nor the disk."""
 
 HEAD = REVISIONS[-1]

@@ -117,6 +117,8 @@ class ProbeRow(Base):
     settings: Mapped[Document] = mapped_column(server_default="{}")
     failure: Mapped[Document | None]
     measurement: Mapped[Document]
+    ranks: Mapped[Document] = mapped_column(server_default="[]")
+    """Of a probe of several ranks, each one's own figures; empty for one process."""
 
     # Joined: all probes of a search are read with their traces in one query.
     trace: Mapped["TraceRow | None"] = relationship(lazy="joined", cascade="all, delete-orphan", passive_deletes=True)

@@ -106,6 +106,7 @@ def _ask(asked: Asked, search: Callable[[Plan, Progress], Found], *, recommend: 
             forbid=asked.forbid,
             effective_batch=asked.effective_batch,
             world=asked.world,
+            ranks=asked.ranks,
             trials=asked.trials,
         )
         with progress:

@@ -128,7 +128,17 @@ _EffectiveBatch = Annotated[
         help="Samples an optimizer step is to see, exactly: batch x accumulated x devices.", show_default=False
     ),
 ]
-_World = Annotated[int, typer.Option(help="Devices that train together, for --effective-batch.")]
+_World = Annotated[
+    int | None,
+    typer.Option(help="Devices that train together, for --effective-batch; default: --ranks.", show_default=False),
+]
+_Ranks = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        help="Processes that train together in a probe (DDP): one a CUDA device, or on the CPU; all: every device.",
+    ),
+]
 _Trials = Annotated[int, typer.Option(help="Settings the sampler may propose beside those that are known to pay.")]
 _Output = Annotated[Path | None, typer.Option(metavar="PATH", help="File to write the recommendation to.")]
 _Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again; use no earlier probe from the ledger.")]
@@ -158,6 +168,7 @@ class Asked:
     seed: int
     eval_batch: int | None
     buckets: str | None
+    ranks: str
     tune: bool
     """Whether settings are searched as well; if not, the options from here to ``trials`` are the defaults."""
     objective: Objective
@@ -165,7 +176,7 @@ class Asked:
     allow: tuple[str, ...]
     forbid: tuple[str, ...]
     effective_batch: int | None
-    world: int
+    world: int | None
     trials: int
     storage: str | None
     output: Path | None
@@ -224,12 +235,13 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         seed: _Seed = 0,
         eval_batch: _EvalBatch = None,
         buckets: _Buckets = None,
+        ranks: _Ranks = "1",
         objective: _Objective = Objective.THROUGHPUT,
         fix: _Fix = None,
         allow: _Allow = None,
         forbid: _Forbid = None,
         effective_batch: _EffectiveBatch = None,
-        world: _World = 1,
+        world: _World = None,
         trials: _Trials = 12,
         storage: Storage = None,
         output: _Output = default_output,
@@ -261,6 +273,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 seed=seed,
                 eval_batch=eval_batch,
                 buckets=buckets,
+                ranks=ranks,
                 tune=tune,
                 objective=objective,
                 fix=tuple(fix or ()),

@@ -36,6 +36,7 @@ def turns_of(plan: Plan, say: Callable[[str], None], started: float | None = Non
         until=None if started is None or plan.time_budget_s is None else started + plan.time_budget_s,
         say=say,
         host_alone=plan.memory_limit_bytes is None,
+        ranks=plan.ranks,
     )
 
 
@@ -46,7 +47,9 @@ def laboratory(plan: Plan, say: Callable[[str], None], turns: "Turns") -> Labora
 
     if plan.source.command:
         return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
-    return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
+    return Launcher(
+        plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns, ranks=plan.ranks
+    )
 
 
 def budget_of(plan: Plan, machine: Machine, caller_bytes: int, used_bytes: int | None) -> Budget:
@@ -55,12 +58,15 @@ def budget_of(plan: Plan, machine: Machine, caller_bytes: int, used_bytes: int |
     from autotune.probe.budget import make_budget
     from autotune.probe.host import host_limit
 
+    others = [nvml.used_bytes(machine.device_uuid) if used_bytes is None else used_bytes]
+    others += map(nvml.used_bytes, machine.peers)
     return make_budget(
         machine,
         memory_limit_bytes=plan.memory_limit_bytes,
-        others_bytes=nvml.used_bytes(machine.device_uuid) if used_bytes is None else used_bytes,
+        others_bytes=max((used for used in others if used is not None), default=None),
         host=host_limit(),
         caller_bytes=caller_bytes,
+        ranks=plan.ranks,
     )
 
 

@@ -7,7 +7,16 @@ from autotune.model.buckets import Bucketed, BucketResult
 from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
 from autotune.model.machine import Budget, Machine, digest, short_digest
-from autotune.model.probe import Comparison, Composition, Failure, Measurement, PhaseMemory, ProbeResult, Question
+from autotune.model.probe import (
+    Comparison,
+    Composition,
+    Failure,
+    Measurement,
+    PhaseMemory,
+    ProbeResult,
+    Question,
+    RankResult,
+)
 from autotune.model.search import (
     Answer,
     Choice,
@@ -82,6 +91,7 @@ __all__ = [
     "Prediction",
     "ProbeResult",
     "Question",
+    "RankResult",
     "Reason",
     "Recognised",
     "SearchRecord",

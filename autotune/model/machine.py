@@ -25,6 +25,9 @@ class Machine:
     unified: bool = False
     """The device's memory is the host's (integrated GPUs such as GB10 and Jetson): what the host takes is missing on the
     device, and the other way round."""
+    peers: tuple[str, ...] = ()
+    """UUIDs of the devices of the other ranks, where several train together on devices of one kind; the capacity is then
+    that of the smallest."""
 
     @property
     def fingerprint(self) -> str:
@@ -32,6 +35,8 @@ class Machine:
         is the device's name says."""
         facts = asdict(self)
         del facts["device_index"], facts["unified"]
+        if not self.peers:
+            del facts["peers"]
         return digest(facts)
 
 

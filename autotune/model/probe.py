@@ -180,6 +180,27 @@ class Failure:
     traceback: str = ""
     """The user's own traceback, frames of autotune left out."""
     hint: str = ""
+    rank: int | None = None
+    """Of several that trained together, the one it happened in; None where one process trained, or none is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """One of the ranks that trained together in a probe."""
+
+    rank: int
+    outcome: Outcome | None
+    """What it says by itself; None = it was stopped, because another one had failed."""
+    phase: Phase | None = None
+    """Where it was last; None where it told nothing, or ran to its end."""
+    step: int | None = None
+    steps_executed: int = 0
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    non_pytorch_bytes: int | None = None
+    """Outside the allocator: context, libraries, the buffers of NCCL."""
+    peak_device_bytes: int | None = None
+    """These four as in ``Measurement``, of this rank's device; None where it was stopped before it could tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +228,9 @@ class ProbeResult:
     """What the allocator did, where the question asked for it and the device records it."""
     evaluate_at: int | None = None
     """As in ``Question``."""
+    ranks: tuple[RankResult, ...] = ()
+    """Each rank's own figures, where several trained together. The outcome is then that of the one that failed first, and
+    the measurement that of the one with the largest peak."""
 
     @property
     def fits(self) -> bool:

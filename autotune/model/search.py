@@ -60,6 +60,8 @@ class Plan:
     """Samples an optimizer step is to see on all devices together, exactly; None = as ``settings.accumulate`` makes it."""
     world: int = 1
     """Devices that train together, each with batches of its own."""
+    ranks: int = 1
+    """Processes that train together in each probe, each on a device of its own; ``world`` is a multiple of it."""
     trials: int = 12
     """How many settings the sampler may propose at most, beside those that are known to pay."""
     eval_batch: int | None = None

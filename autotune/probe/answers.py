@@ -58,6 +58,12 @@ class Ended:
     garbage_bytes: int
     host_oom_kills: int
     seconds: float
+    stopped: bool = False
+    """Ended because another rank of its probe had failed."""
+    ended_at: float | None = None
+    """Instant on ``time.monotonic`` at which it had answered, or was seen to have ended without."""
+    peers: "tuple[Ended, ...]" = ()
+    """The other ranks, where several trained together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,8 @@ class _Mark:
     phase: Phase
     step: int | None
     batch_size: PositiveInt | None = None
+    arrived: bool = False
+    """Where it waits for other ranks: in the forward pass of a model that all of them train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +99,8 @@ class _Answer:
     described: dict[str, dict[str, Any]] | None = None
     fork_safe: bool | None = None
     why: str = ""
+    failed_at: float | None = None
+    """Instant on ``time.monotonic`` at which it was raised."""
     ending: bool = False
     """Sent by a command of the user's that ends by itself, not by us: its exit code belongs to the answer."""
 
@@ -150,10 +160,30 @@ def _read_mark(ended: Ended) -> _Mark | None:
     if ended.mark is None:
         return None
     try:
-        mark: _Mark = _adapter(_Mark).validate_python({k: ended.mark.get(k) for k in ("phase", "step", "batch_size")})
+        told = {name: ended.mark.get(name) for name in ("phase", "step", "batch_size")}
+        mark: _Mark = _adapter(_Mark).validate_python({**told, "arrived": ended.mark.get("arrived", False)})
     except ValidationError:  # forged: then the place is unknown
         return None
     return mark if _is_possible(asdict(mark)) else None
+
+
+def last_place(ended: Ended) -> tuple[Phase | None, int | None, bool]:
+    """Phase and step in which a process last said it was, or in which it failed; and whether it had come to where it waits
+    for other ranks."""
+    answer, mark = read_answer(ended), _read_mark(ended)
+    if answer is not None and answer.phase is not None:
+        return answer.phase, answer.step, False
+    return (mark.phase, mark.step, mark.arrived) if mark else (None, None, False)
+
+
+def raised_at(ended: Ended) -> float | None:
+    """Instant on ``time.monotonic`` at which a process says that something was raised; None where nothing was, or it says
+    one that cannot be."""
+    answer = read_answer(ended)
+    said = answer.failed_at if answer else None
+    if said is None or ended.ended_at is None:
+        return None
+    return said if 0 <= said <= ended.ended_at else ended.ended_at
 
 
 def read_trace(path: Path) -> Trace | None:

@@ -18,8 +18,9 @@ def make_budget(
     others_bytes: int | None,
     host: HostLimit,
     caller_bytes: int = 0,
+    ranks: int = 1,
 ) -> Budget:
-    """The budget of a search.
+    """The budget of a search; with several ranks that of each.
 
     Args:
         machine: where it runs.
@@ -28,6 +29,8 @@ def make_budget(
         host: the tightest host limit (used for the CPU, and where the device's memory is the host's).
         caller_bytes: what the process that will train holds beyond a fresh one. On the CPU it is taken off a limit on
             the process; available memory and cgroups have left it out already.
+        ranks: processes that train together. On the CPU, and where the device's memory is the host's, they share it; else
+            each has a device of its own.
 
     Raises:
         UsageError: the limit is more than the device has.
@@ -37,7 +40,14 @@ def make_budget(
     capacity = min(machine.capacity_bytes, host.total_bytes) if shared else machine.capacity_bytes
     if machine.unified:  # not their sum: what the host has in use is in use on the device
         others_bytes = max(capacity - host.free_bytes, min(others_bytes or 0, capacity))
+    sharing = ranks if shared else 1
     if memory_limit_bytes is not None:
+        if memory_limit_bytes * sharing > capacity > memory_limit_bytes:
+            raise UsageError(
+                f"--memory-limit {format_bytes(memory_limit_bytes)} is for each of {ranks} ranks, which is more than"
+                f" {machine.device_name} has ({format_bytes(capacity)})",
+                hint=f"give at most {format_bytes(capacity // sharing)}, or fewer --ranks",
+            )
         if memory_limit_bytes > capacity:
             raise UsageError(
                 f"--memory-limit {format_bytes(memory_limit_bytes)} is more than {machine.device_name} has"
@@ -67,8 +77,10 @@ def make_budget(
         others = others_bytes or 0
         free, source = capacity - others, f"device and {host.source}" if machine.unified else "device"
     missing = caller_bytes if source == "rlimit" else 0
+    if source == "rlimit":  # each process has it for itself
+        sharing = 1
     return Budget(
-        limit_bytes=max(0, free - headroom - missing),
+        limit_bytes=max(0, (free - headroom - missing) // sharing),
         source=source,
         capacity_bytes=capacity,
         others_bytes=others,

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from autotune.errors import AutotuneError
 from autotune.model import LengthBucket, Phase, WorkloadInfo
 from autotune.probe.abilities import with_abilities
-from autotune.probe.devices import look_at_device
+from autotune.probe.devices import look_at_devices
 from autotune.probe.host import own_data_bytes
 from autotune.probe.measure import trainable
 from autotune.probe.order import Order
@@ -39,7 +39,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
     process_bytes = own_data_bytes()
     ones = torch.ones(512, 512, device="cpu")
     torch.mm(ones, ones)  # in parallel: hangs in a child of a process whose thread pool was used
-    machine = look_at_device(order.device)
+    machine = look_at_devices(order.device, order.ranks)
     _leave_out_step_imports()
     with recorder.during(Phase.BUILD):
         model = _outline(workload)

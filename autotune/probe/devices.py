@@ -2,6 +2,7 @@
 
 import os
 import platform
+from dataclasses import replace
 
 import torch
 
@@ -32,6 +33,35 @@ def look_at_device(wanted: str) -> Machine:
     if device.type == "cpu":
         return _cpu()
     raise EnvironmentTrouble(f"device {device.type!r} cannot be measured yet", hint="use --device cuda or --device cpu")
+
+
+def look_at_devices(wanted: str, ranks: int) -> Machine:
+    """The same with the devices of all ranks, which are the first so many of their kind.
+
+    Raises:
+        EnvironmentTrouble: as above, or there are fewer devices, or of several kinds.
+    """
+    machine = look_at_device(wanted)
+    if ranks == 1 or machine.device == "cpu":
+        return machine
+    there = torch.cuda.device_count()
+    if there < ranks:
+        raise EnvironmentTrouble(
+            f"--ranks {ranks} takes a CUDA device for each, and PyTorch sees {there}",
+            hint=f"give --ranks {there}, or look at CUDA_VISIBLE_DEVICES; --device cpu needs none",
+        )
+    peers = [look_at_device(f"cuda:{index}") for index in range(1, ranks)]
+    names = {machine.device_name, *(peer.device_name for peer in peers)}
+    if len(names) > 1:
+        raise EnvironmentTrouble(
+            f"the first {ranks} CUDA devices are of several kinds: {', '.join(sorted(names))}",
+            hint="choose devices of one kind by CUDA_VISIBLE_DEVICES: every rank has the same batch",
+        )
+    return replace(
+        machine,
+        capacity_bytes=min(machine.capacity_bytes, *(peer.capacity_bytes for peer in peers)),
+        peers=tuple(peer.device_uuid for peer in peers),
+    )
 
 
 def _cuda(device: torch.device) -> Machine:

@@ -5,7 +5,13 @@
                               └───────> orphans of any of them (this process is their subreaper on Linux)
 
 When the tool ends, in whatever way, standard input ends here; then everything below is killed and this process ends.
-It imports neither torch nor the user's file, so nothing of the user's can stop it. One job at a time.
+It imports neither torch nor the user's file, so nothing of the user's can stop it. One probe at a time.
+
+A probe is one process, or several that train together (ranks). PyTorch's own launcher, ``elastic_launch``, is not used
+for these: its agent imports torch and runs threads of its own before it starts them, so that it can neither be this
+process nor fork what is loaded already, and all that is left of a rank is an exit code and a file. Here each rank has its
+own answer pipe, which says where it was and what it held; the first to fail ends the others within seconds, though they
+wait in a collective; and all of them end with the tool.
 """
 
 import contextlib
@@ -18,13 +24,14 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from autotune.probe import host, linux
-from autotune.probe.order import Request
+from autotune.probe.job import Job, kill, reap
+from autotune.probe.order import Rank, Request
 from autotune.probe.wire import Decoder, Message, new_token
 
 TERM_GRACE_S = 2.0
@@ -33,10 +40,10 @@ EXIT_GRACE_S = 2.0
 """For a process that has given its last message to be gone."""
 ENDING_GRACE_S = 10.0
 """For a command of the user's that has only said that it is about to end by itself: its exit code tells more."""
+PEER_GRACE_S = 1.0
+"""For the other ranks, once one has failed, to say what they saw: most lose contact with it at once."""
 KILL_GRACE_S = 2.0
 """For a killed process to be reapable; one that something traces or holds is given up after it."""
-LOG_LIMIT_BYTES = 64 << 20
-"""A log that grows beyond this is started again: only its tail is kept anyway."""
 QUIT = b"quit\n"
 """What the tool sends when it is done; end-of-file alone would be missed while some fork of the tool holds the pipe."""
 _CANNOT_START = 127 << 8
@@ -47,32 +54,6 @@ _TICK_S = 0.2  # how often a lost parent is looked for beside end-of-file
 
 class ToolIsGone(Exception):
     """Raised inside the guardian when its parent has ended or closed the connection."""
-
-
-@dataclass(slots=True)
-class Job:
-    """One process being watched."""
-
-    pid: int
-    group: int
-    """Process group to signal."""
-    pipe: int
-    """Reading end of its answer pipe."""
-    decoder: Decoder
-    last_kinds: tuple[str, ...]
-    """The job's answer is complete with any of these messages."""
-    logs: tuple[str, ...] = ()
-    marks: Message | None = None
-    """Latest progress mark."""
-    answer: Message | None = None
-    status: int | None = None
-    """Wait status once reaped."""
-    timed_out: bool = False
-    cut_short: bool = False
-    """Killed after its answer: how it ended is our doing and says nothing."""
-    leftovers: int = 0
-    """Descendants that were still alive when the process had ended."""
-    started: float = field(default_factory=time.monotonic)
 
 
 class Guardian:
@@ -98,44 +79,36 @@ class Guardian:
             started = time.monotonic()
             kills = host.oom_kills()
             if request.load:
-                job = self._load(request)
+                jobs = [self._load(request)]
             elif request.command:
-                job = self._command(request)
+                jobs = [self._command(request)]
             elif request.fork and self._control is not None:
-                job = self._fork(request)
+                jobs = self._fork(request)
             else:
                 self._end_zygote()
-                job = self._spawn(request, "autotune.probe.worker", ("answer",), None)
-                self._watch(job, request.deadline_s, begin_s=request.begin_s)
-            self._reply(
-                {
-                    "pid": job.pid,
-                    "zygote": self._zygote is not None,
-                    "answer": job.answer,
-                    "mark": job.marks,
-                    "exit_code": None if job.status is None or job.cut_short else _exit_code(job.status),
-                    "signal": None if job.status is None or job.cut_short else _signal(job.status),
-                    "timed_out": job.timed_out,
-                    "leftovers": job.leftovers,
-                    "garbage_bytes": job.decoder.garbage_bytes,
-                    "host_oom_kills": host.oom_kills() - kills,
-                    "seconds": time.monotonic() - started,
-                }
-            )
+                jobs = [self._spawn(request, rank, "autotune.probe.worker", ("answer",), None) for rank in request.ranks]
+                self._watch(jobs, request.deadline_s, begin_s=request.begin_s)
+            common: Message = {
+                "zygote": self._zygote is not None,
+                "host_oom_kills": host.oom_kills() - kills,
+                "seconds": time.monotonic() - started,
+            }
+            first, *peers = ({**job.report(), **common} for job in jobs)
+            self._reply({**first, "peers": peers})
 
     def _load(self, request: Request) -> Job:
         """Start the zygote and wait until it has loaded the user's file; it stays only if it may be forked."""
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
-            job = self._spawn(request, "autotune.probe.zygote", ("ready", "answer"), theirs)
-        self._watch(job, request.deadline_s, keep=True)
+            job = self._spawn(request, request.ranks[0], "autotune.probe.zygote", ("ready", "answer"), theirs)
+        self._watch([job], request.deadline_s, keep=True)
         if job.status is None and job.answer is not None and job.answer.get("fork_safe") is True:
             self._zygote, self._control = job, mine
             self._spared = {child.pid for child in psutil.Process().children() if child.pid != job.pid}
             return job
         mine.close()
         if job.status is None:
-            self._end(job)
+            self._end([job])
         return job
 
     def _command(self, request: Request) -> Job:
@@ -161,52 +134,63 @@ class Guardian:
             return Job(0, 0, pipe, Decoder(request.token), ("answer",), status=_CANNOT_START)
         child.returncode = 0  # reaped here by os.waitpid, not by subprocess
         job = Job(child.pid, child.pid, pipe, Decoder(request.token), ("answer",), (request.stdout, request.stderr))
-        self._watch(job, request.deadline_s)
+        self._watch([job], request.deadline_s)
         return job
 
-    def _spawn(self, request: Request, module: str, last: tuple[str, ...], control: socket.socket | None) -> Job:
+    def _spawn(
+        self, request: Request, rank: Rank, module: str, last: tuple[str, ...], control: socket.socket | None
+    ) -> Job:
         """A fresh interpreter in its own process group, answer pipe and control socket passed by descriptor."""
         reading, writing = os.pipe()
         token = new_token()
         fds = [writing] if control is None else [writing, control.fileno()]
-        call = f"from {module} import main; main({request.order!r}, {token!r}, {fds!r}, {os.getpid()})"
-        with open(request.stdout, "ab") as out, open(request.stderr, "ab") as err:
+        call = f"from {module} import main; main({rank.order!r}, {token!r}, {fds!r}, {os.getpid()})"
+        with open(rank.stdout, "ab") as out, open(rank.stderr, "ab") as err:
             child = subprocess.Popen(
                 interpreter(call),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=request.environment,
+                env={**request.environment, **rank.variables},
                 pass_fds=fds,
                 process_group=0,
             )
         child.returncode = 0  # reaped here by os.waitpid, not by subprocess
         os.close(writing)
-        logs = (request.stdout, request.stderr)
-        return Job(child.pid, child.pid, reading, Decoder(token), last, logs)
+        return Job(child.pid, child.pid, reading, Decoder(token), last, (rank.stdout, rank.stderr))
 
-    def _fork(self, request: Request) -> Job:
-        """Have the zygote fork; the child becomes a child of this process."""
+    def _fork(self, request: Request) -> list[Job]:
+        """Have the zygote fork each rank; the children become children of this process."""
+        jobs: list[Job] = []
+        for rank in request.ranks:
+            job = self._fork_rank(rank, request.deadline_s)
+            if job is None:
+                zygote = self._zygote
+                assert zygote is not None
+                self._end_zygote()  # and with it the ranks that it has forked
+                self._end(jobs)
+                return [zygote]
+            jobs.append(job)
+        self._watch(jobs, request.deadline_s, begin_s=request.begin_s)
+        return jobs
+
+    def _fork_rank(self, rank: Rank, within_s: float) -> Job | None:
+        """One child of the zygote; None if that is dead or hangs."""
         assert self._control is not None and self._zygote is not None
         reading, writing = os.pipe()
         token = new_token()
         try:
-            wanted = {"order": request.order, "stdout": request.stdout, "stderr": request.stderr}
+            wanted = {"order": rank.order, "stdout": rank.stdout, "stderr": rank.stderr}
             line = json.dumps({**wanted, "token": token, "guardian": os.getpid()}).encode() + b"\n"
             socket.send_fds(self._control, [line], [writing])
-            pid, group = self._forked(json.loads(self._line(self._control, request.deadline_s)))
+            pid, group = self._forked(json.loads(self._line(self._control, within_s)))
         except (OSError, ValueError, RecursionError) as error:  # it is dead, hangs, or the user's file wrote there
             os.close(reading)
-            job = self._zygote
-            job.answer, job.timed_out = None, isinstance(error, TimeoutError)
-            self._end_zygote()
-            return job
+            self._zygote.answer, self._zygote.timed_out = None, isinstance(error, TimeoutError)
+            return None
         finally:
             os.close(writing)
-        logs = (request.stdout, request.stderr)
-        job = Job(pid, group, reading, Decoder(token), ("answer",), logs)
-        self._watch(job, request.deadline_s, begin_s=request.begin_s)
-        return job
+        return Job(pid, group, reading, Decoder(token), ("answer",), (rank.stdout, rank.stderr))
 
     def _forked(self, reply: object) -> tuple[int, int]:
         """The process that the zygote says it has forked, and its group.
@@ -231,75 +215,83 @@ class Guardian:
             return
         self._control.close()
         zygote, self._zygote, self._control, self._spared = self._zygote, None, None, set()
-        self._end(zygote)
+        self._end([zygote])
 
-    def _watch(self, job: Job, deadline_s: float, *, begin_s: float | None = None, keep: bool = False) -> None:
-        """Read a job's messages until it has ended, whatever that takes.
+    def _watch(
+        self, jobs: Sequence[Job], deadline_s: float, *, begin_s: float | None = None, keep: bool = False
+    ) -> None:
+        """Read the messages of a probe's processes until all have ended, whatever that takes.
 
         Args:
-            job: what to watch.
-            deadline_s: time it has, or has from its first mark on where there is a ``begin_s``.
-            begin_s: until its first mark.
-            keep: return once it has answered.
+            jobs: its ranks; once one has failed, the others are ended as well.
+            deadline_s: time they have, or have from their first marks on where there is a ``begin_s``.
+            begin_s: until their first marks.
+            keep: return once the only one has answered that it is ready.
         """
         deadline = time.monotonic() + (deadline_s if begin_s is None else begin_s)
         killed_at: float | None = None
         kill_at: float | None = None
-        while job.status is None:
-            self._read(job, _TICK_S if job.answer is None else 0.01)
+        stop_at: float | None = None
+        while any(job.status is None for job in jobs):
+            self._read(jobs, _TICK_S if not all(job.done for job in jobs) else 0.01)
             self._look_for_tool()
-            _shorten(job.logs)
-            job.status = _reap(job.pid)
+            for job in jobs:
+                job.look()
             now = time.monotonic()
-            if job.status is not None:
+            if all(job.status is not None for job in jobs):
                 break
-            if begin_s is not None and job.marks is not None:
+            if begin_s is not None and all(job.marks is not None for job in jobs):
                 begin_s, deadline = None, now + deadline_s
+            if stop_at is None and any(job.failed for job in jobs):
+                stop_at = now + PEER_GRACE_S
             if killed_at is not None:
                 if now >= killed_at + KILL_GRACE_S:
                     break  # traced or stuck in the kernel: _end() deals with what holds it
-            elif job.answer is not None and keep and job.answer["kind"] == "ready":
-                return
-            elif job.answer is not None:
-                kill_at = kill_at or now + (ENDING_GRACE_S if job.answer.get("ending") else EXIT_GRACE_S)
-            elif kill_at is None and now >= deadline:
-                job.timed_out = True
-                _signal_job(job, signal.SIGTERM)
+            elif all(job.done for job in jobs):
+                answers = [job.answer for job in jobs if job.answer is not None]
+                if keep and answers[0]["kind"] == "ready":
+                    return
+                ending = any(answer.get("ending") for answer in answers)
+                kill_at = kill_at or now + (ENDING_GRACE_S if ending else EXIT_GRACE_S)
+            elif kill_at is None and (now >= deadline or (stop_at is not None and now >= stop_at)):
+                for job in jobs:
+                    if not job.done:
+                        job.timed_out, job.stopped = stop_at is None, stop_at is not None
+                        job.signal(signal.SIGTERM)
                 kill_at = now + TERM_GRACE_S
             if killed_at is None and kill_at is not None and now >= kill_at:
-                job.cut_short = job.answer is not None
-                _signal_job(job, signal.SIGKILL)
+                for job in jobs:
+                    job.cut_short = job.answer is not None
+                    job.signal(signal.SIGKILL)
                 killed_at = now
-        self._end(job)
+        self._end(jobs)
 
-    def _read(self, job: Job, wait_s: float) -> None:
-        """Take what is on the answer pipe, waiting at most ``wait_s``."""
-        ready, _, _ = select.select([job.pipe, 0], [], [], wait_s)
-        if job.pipe not in ready:
-            return
-        data = os.read(job.pipe, 1 << 16)
-        if not data:  # closed by the job: nothing more will come, so do not spin on it
-            time.sleep(0.005)
-        self._take(job, data)
+    def _read(self, jobs: Sequence[Job], wait_s: float) -> None:
+        """Take what is on the answer pipes, waiting at most ``wait_s``."""
+        pipes = {job.pipe: job for job in jobs if not job.silent}
+        if any(job.silent and job.status is None for job in jobs):
+            wait_s = min(wait_s, 0.005)  # nothing more will come, but its end
+        ready, _, _ = select.select([*pipes, 0], [], [], wait_s)
+        for pipe in ready:
+            if pipe in pipes:
+                data = os.read(pipe, 1 << 16)
+                pipes[pipe].silent = not data
+                pipes[pipe].take(data)
 
-    def _end(self, job: Job) -> None:
-        """Kill what is left of a job's tree, reap it, take the last messages."""
-        _signal_job(job, signal.SIGKILL)
-        job.leftovers = self._kill_strays()
-        if job.status is None:
-            job.status = _reap(job.pid) or 0  # 0: given up, reported as a process without an answer
-        os.set_blocking(job.pipe, False)
-        with contextlib.suppress(BlockingIOError):  # a stray holds the writing end; nothing more was said
-            while data := os.read(job.pipe, 1 << 16):
-                self._take(job, data)
-        os.close(job.pipe)
-
-    def _take(self, job: Job, data: bytes) -> None:
-        for message in job.decoder.feed(data):
-            if message["kind"] in job.last_kinds:
-                job.answer = job.answer or message
-            else:
-                job.marks = message
+    def _end(self, jobs: Sequence[Job]) -> None:
+        """Kill what is left of their trees, reap them, take the last messages."""
+        for job in jobs:
+            job.signal(signal.SIGKILL)
+        leftovers = self._kill_strays()
+        for job in jobs:
+            job.leftovers = leftovers
+            if job.status is None:
+                job.status = reap(job.pid) or 0  # 0: given up, reported as a process without an answer
+            os.set_blocking(job.pipe, False)
+            with contextlib.suppress(BlockingIOError):  # a stray holds the writing end; nothing more was said
+                while data := os.read(job.pipe, 1 << 16):
+                    job.take(data)
+            os.close(job.pipe)
 
     def _kill_strays(self) -> int:
         """Kill every descendant outside the zygote's tree, then reap what can be; return how many there were.
@@ -313,10 +305,10 @@ class Guardian:
             strays = self._strays()
             fresh = {stray.pid for stray in strays} - killed
             for stray in strays:
-                _kill(stray.pid)
+                kill(stray.pid)
             killed |= fresh
             for stray in strays:
-                _reap(stray.pid)
+                reap(stray.pid)
             if not strays:
                 break
             if not fresh:
@@ -408,51 +400,11 @@ def limited(command: tuple[str, ...], data_bytes: int) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", call, *command]
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; or set-user-id, and not ours to kill
-        os.kill(pid, signal.SIGKILL)
-
-
-def _signal_job(job: Job, number: signal.Signals) -> None:
-    """Signal the group a job started in, and the job itself, which may have left that group."""
-    # ESRCH: nobody is left in the group; EPERM: what macOS says of a group of zombies
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(job.group, number)
-    if job.status is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(job.pid, number)
-
-
-def _shorten(logs: tuple[str, ...]) -> None:
-    """Keep a flood of output from filling the disk; files are open for appending, so writing goes on at the start."""
-    for log in logs:
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(log).st_size > LOG_LIMIT_BYTES:
-                os.truncate(log, 0)
-
-
-def _reap(pid: int) -> int | None:
-    """Wait status of a child, None while it lives."""
-    try:
-        found, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # not (yet) ours: a forked probe is handed over a moment after it is announced
-        return None
-    return status if found else None
-
-
 def _reap_strays(zygote: int) -> None:
     """Reap orphans handed to this process, leaving the zygote's status to its owner."""
     for child in psutil.Process().children():
         if child.pid != zygote:
-            _reap(child.pid)
-
-
-def _exit_code(status: int) -> int | None:
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-
-
-def _signal(status: int) -> int | None:
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            reap(child.pid)
 
 
 def main(directory: str, tool: int, report: int) -> None:

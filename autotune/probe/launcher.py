@@ -40,7 +40,8 @@ from autotune.probe.answers import (
 )
 from autotune.probe.classify import classify
 from autotune.probe.guarded import Guarded
-from autotune.probe.order import Op, Order, Request
+from autotune.probe.order import Op, Order, Rank, Request
+from autotune.probe.ranks import orders, verdict
 from autotune.probe.tenants import disturbance
 from autotune.probe.turns import Turns
 from autotune.probe.workplace import Workplace
@@ -69,6 +70,7 @@ class Launcher:
         seed: int,
         say: Callable[[str], None] = lambda text: None,
         turns: Turns | None = None,
+        ranks: int = 1,
     ) -> None:
         """
         Args:
@@ -77,9 +79,11 @@ class Launcher:
             seed: of every probe.
             say: told once about a fallback.
             turns: at the device, with other searches; None = it is not shared.
+            ranks: processes that train together in each probe: on the CPU, or on the first so many CUDA devices.
         """
         self._source = source
         self._turns = turns
+        self._ranks = ranks
         self._timeout_s = timeout_s
         self._seed = seed
         self._say = say
@@ -93,8 +97,8 @@ class Launcher:
         self._number = 0
         self._forks = linux.IS_LINUX
         self.machine: Machine | None = None
-        self._nvml_uuid = ""
-        """Empty where NVML says nothing of the device, or nothing that could be true."""
+        self._nvml_uuids: tuple[str, ...] = ("",) * ranks
+        """One a rank; empty where NVML says nothing of the device, or nothing that could be true."""
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +158,9 @@ class Launcher:
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
-        self._nvml_uuid = self.machine.device_uuid if workload.device_used_bytes is None else ""
+        of_first = self.machine.device_uuid if workload.device_used_bytes is None else ""
+        of_others = self.machine.peers or ("",) * (self._ranks - 1)  # none on the CPU
+        self._nvml_uuids = (of_first, *of_others)
         return workload, self.machine
 
     def turn(self) -> AbstractContextManager[None]:
@@ -168,9 +174,10 @@ class Launcher:
             return self._probe(question, budget, reserve_bytes)
 
     def _probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
-        assert self.machine is not None
+        machine = self.machine
+        assert machine is not None
         started_at = datetime.now(UTC)
-        device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
+        device = "cpu" if machine.device == "cpu" else f"{machine.device}:{machine.device_index}"
         # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
         # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
         afresh = device == "cpu" if self._certifies_afresh is None else self._certifies_afresh
@@ -181,7 +188,7 @@ class Launcher:
             Op.PROBE,
             fork=fork,
             device=device,
-            device_uuid=self._nvml_uuid,
+            device_uuid=self._nvml_uuids[0],
             batch_size=question.batch_size,
             form=question.form,
             settings=question.settings,
@@ -195,24 +202,39 @@ class Launcher:
             trace_path=str(trace_path),
         )
         trace = read_trace(trace_path)
-        disturbed = disturbance(budget, before_bytes, self._others_bytes())
-        return probe_result(
-            question,
-            ended,
-            trace=trace,
-            disturbed=disturbed,
-            machine=self.machine,
-            budget_bytes=budget.limit_bytes,
-            started_at=started_at,
-            launcher=launcher,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        after_bytes = self._others_bytes()
+        of_devices = (disturbance(budget, *both) for both in zip(before_bytes, after_bytes, strict=True))
+        disturbed = next((failure for failure in of_devices if failure is not None), None)
 
-    def _others_bytes(self) -> int | None:
-        """Memory of the device in use while no probe runs; None where that cannot be told."""
+        def result(ended: Ended, stdout: Path, stderr: Path) -> ProbeResult:
+            return probe_result(
+                question,
+                ended,
+                trace=trace,
+                disturbed=disturbed,
+                machine=machine,
+                budget_bytes=budget.limit_bytes,
+                started_at=started_at,
+                launcher=launcher,
+                stdout=stdout,
+                stderr=stderr,
+            )
+
+        if self._ranks == 1:
+            return result(ended, stdout, stderr)
+        return verdict(ended, [(stdout, stderr), *map(self._logs, range(1, self._ranks))], result)
+
+    def _others_bytes(self) -> tuple[int | None, ...]:
+        """Memory of each rank's device in use while no probe runs; None where that cannot be told."""
         assert self.machine is not None
-        return nvml.used_bytes(self._nvml_uuid) if self.machine.device == "cuda" else None
+        if self.machine.device != "cuda":
+            return (None,) * self._ranks
+        return tuple(map(nvml.used_bytes, self._nvml_uuids))
+
+    def _logs(self, rank: int) -> tuple[Path, Path]:
+        """Standard output and error of one rank of the last probe."""
+        name = f"{self._number}-{rank}"
+        return self._directory / f"{name}.out", self._directory / f"{name}.err"
 
     def _run(
         self, op: Op, *, fork: bool = True, begin_s: float | None = None, **details: Any
@@ -247,14 +269,25 @@ class Launcher:
     ) -> Request:
         """Write the order down and address it."""
         path = self._directory / f"{name}.json"
-        Order(
+        order = Order(
             op=op,
             source=self._source,
             settings=settings,
             job_environment=settings.environment,
             seed=self._seed,
+            ranks=self._ranks,
             **details,
-        ).write(path)
+        )
+        peers: list[Rank] = []
+        if op is Op.PROBE and self._ranks > 1:
+            order, *others = orders(order, self._directory / f"{name}.meeting", self._nvml_uuids)
+            for other in others:
+                other_path = self._directory / f"{name}-{other.rank}.json"
+                other.write(other_path)
+                stdout, stderr = map(str, self._logs(other.rank))
+                variables = other.job_environment
+                peers.append(Rank(order=str(other_path), stdout=stdout, stderr=stderr, variables=variables))
+        order.write(path)
         environment = {
             **os.environ,
             **settings.environment,
@@ -272,6 +305,8 @@ class Launcher:
             stderr=str(self._directory / f"{name}.err"),
             deadline_s=self._timeout_s,
             begin_s=begin_s,
+            peers=tuple(peers),
+            variables=order.job_environment,
         )
 
     def _begin_loading(self, device: str) -> Request:

@@ -10,8 +10,10 @@ import time
 import torch
 
 from autotune.apply import Applied
+from autotune.apply.parallel import parallelise
 from autotune.memory.ladder import next_size
 from autotune.model import Form, Phase
+from autotune.probe.group import Alone, Group, join
 from autotune.probe.history import History
 from autotune.probe.loading import load_batches
 from autotune.probe.meter import CudaMeter
@@ -23,10 +25,13 @@ from autotune.workload.task import Workload
 
 def run_probe(
     order: Order, workload: Workload, device: torch.device, recorder: Recorder, made: torch.nn.Module | None = None
-) -> None:
+) -> Group:
     """Run the probe that ``order`` asks for; what it saw is in ``recorder``.
 
     ``made``: the workload's model as ``make_model`` left it; then building it is placing it.
+
+    Returns:
+        The ranks that trained together. Leave it last of all.
 
     Raises:
         Unsupported: the settings cannot be applied to this workload.
@@ -34,14 +39,20 @@ def run_probe(
     """
     if isinstance(recorder.meter, CudaMeter):
         recorder.meter.start(order.device_uuid)
+    group: Group = Alone()
+    if order.ranks > 1:
+        with recorder.during(Phase.DATA):
+            workload = workload.of_rank(order.rank, order.ranks)
+        with recorder.during(Phase.BUILD):
+            group = join(order, device)
     if order.length_bucket is not None:
         with recorder.during(Phase.DATA):
             found = workload.within(order.length_bucket).workload
         assert found is not None, "no probe is asked for where there are no samples"
         workload = found
     if order.form not in (Form.COMPARE, Form.LOADING):
-        _train(order, workload, device, recorder, made)
-        return
+        _train(order, workload, device, recorder, group, made)
+        return group
     with recorder.during(Phase.BUILD):
         recorder.meter.limit(order.limit_bytes, order.reserve_bytes)
     if order.form is Form.LOADING:
@@ -50,10 +61,16 @@ def run_probe(
         from autotune.probe.compare import compare
 
         compare(order, workload, device, recorder)
+    return group
 
 
 def _train(
-    order: Order, workload: Workload, device: torch.device, recorder: Recorder, made: torch.nn.Module | None
+    order: Order,
+    workload: Workload,
+    device: torch.device,
+    recorder: Recorder,
+    group: Group,
+    made: torch.nn.Module | None,
 ) -> None:
     """The forms that train under one set of settings, and the recording."""
     meter = recorder.meter
@@ -64,7 +81,7 @@ def _train(
         meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
         model = place(workload.make_model() if made is None else made, device)
-        model = applied.prepare(model)
+        model = parallelise(applied.prepare(model), device=device)
         model.train()
         # One of its own for each pass of a recording, and nothing here may keep the first alive.
         optimizer = make_optimizer(workload, model, applied) if recorder.history is None else None
@@ -74,17 +91,24 @@ def _train(
     recorder.read_device()
     began = time.perf_counter()
     if optimizer is None:
-        _run_passes(order, workload, model, applied, recorder)
+        _run_passes(order, workload, model, applied, recorder, group)
     else:
         recorder.begin_pass(order.batch_size)
         steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size, order.evaluate_at)
         if workload.varies:
             _run_mixtures(order.form.mixtures, steps)
-        _run_pass(order, steps)
+        _run_pass(order, steps, group)
     recorder.facts["loop_seconds"] = time.perf_counter() - began
 
 
-def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applied: Applied, recorder: Recorder) -> None:
+def _run_passes(
+    order: Order,
+    workload: Workload,
+    model: torch.nn.Module,
+    applied: Applied,
+    recorder: Recorder,
+    group: Group,
+) -> None:
     """Train at several small sizes one after the other, each with an optimizer of its own, for the allocator's record."""
     meter, history = recorder.meter, recorder.history
     assert history is not None and meter.cap_bytes is not None and order.trace_unit is not None
@@ -96,7 +120,7 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
         tried.append(size)
         optimizer = make_optimizer(workload, model, applied)
         steps = Steps(workload, model, optimizer, applied, recorder, size, order.evaluate_at)
-        _run_pass(order, steps)
+        _run_pass(order, steps, group)
         steps.close()
         recorder.end_pass()
         del steps, optimizer
@@ -115,8 +139,8 @@ def _run_passes(order: Order, workload: Workload, model: torch.nn.Module, applie
     recorder.facts["step_seconds"], recorder.facts["first_step_seconds"] = (), None  # recording slows them
 
 
-def _run_pass(order: Order, steps: Steps) -> None:
-    """All steps at one size."""
+def _run_pass(order: Order, steps: Steps, group: Group) -> None:
+    """All steps at one size; as many in every rank, or they would wait for each other in vain."""
     form, recorder = order.form, steps.recorder
     asked, before_pause = form.steps, form.steps_before_pause
     recorder.facts["steps_asked"] = asked
@@ -126,7 +150,7 @@ def _run_pass(order: Order, steps: Steps) -> None:
         steps.run(number, candidate=recorder.executed % steps.candidates if recorder.executed < rotating else 0)
         if before_pause is not None and recorder.executed >= before_pause and not steps.paused:
             steps.pause(checkpoint=form is Form.LONG)
-        if steps.enough(asked, number):
+        if number >= asked and not group.any(not steps.enough(asked, number)):
             break
     recorder.facts["candidates"] = min(steps.candidates, max(1, rotating))
     if form is Form.SHORT:

@@ -1,7 +1,7 @@
 """What the tool asks of the guardian (``Request``) and of a worker (``Order``). Written by us, read by us; no torch."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -56,6 +56,12 @@ class Order:
     """File the trace is written to."""
     prebuild_s: float | None = None
     """For ``describe``: the zygote is to make the model for the probes meanwhile, if that takes it no longer; None = no."""
+    rank: int = 0
+    """Which of the processes this is that train together; from 0."""
+    ranks: int = 1
+    """How many they are."""
+    meeting: str = ""
+    """File that they find each other by; it is not there yet. Empty = there is one process."""
     ahead: bool | None = None
     """For ``load``: whether the zygote uses the time while a child works; None = where there is a CUDA device."""
 
@@ -81,8 +87,20 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One of the processes of a probe."""
+
+    order: str
+    """Path of the worker's order."""
+    stdout: str
+    stderr: str
+    variables: dict[str, str] = field(default_factory=dict)
+    """What a fresh interpreter has in its environment beside the request's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One job of the guardian: a process to start and watch."""
+    """One job of the guardian: a process to start and watch, or several that train together."""
 
     load: bool
     """True: start a zygote and keep it."""
@@ -106,8 +124,18 @@ class Request:
     """Named pipe that the hook answers on: descriptors do not reach the processes that a launcher starts."""
     token: str = ""
     """What marks the hook's messages."""
+    peers: tuple[Rank, ...] = ()
+    """The others of a probe with several ranks; the first is what is said here."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Of the first rank (see ``Rank``)."""
     data_limit_bytes: int | None = None
     """Limit on the command's own memory from its first instruction on; None = the hook sets it, or there is none."""
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """All processes to start."""
+        first = Rank(order=self.order, stdout=self.stdout, stderr=self.stderr, variables=self.variables)
+        return (first, *self.peers)
 
     def encode(self) -> bytes:
         """One line of JSON."""
@@ -117,4 +145,5 @@ class Request:
     def decode(cls, line: bytes) -> Self:
         """Read what ``encode`` made."""
         fields = json.loads(line)
-        return cls(**{**fields, "command": tuple(fields["command"])})
+        peers = tuple(Rank(**peer) for peer in fields["peers"])
+        return cls(**{**fields, "command": tuple(fields["command"]), "peers": peers})

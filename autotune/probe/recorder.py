@@ -76,6 +76,10 @@ class Recorder:
         finally:
             self._note(phase, self.meter.end())
 
+    def arrive(self) -> None:
+        """Say that the model of all ranks is called, in which this one may have to wait for others."""
+        self._channel.send("mark", phase=self.phase, step=self.step, batch_size=self.batch_size, arrived=True)
+
     def _note(self, phase: Phase, peak: Peak) -> None:
         known = self._peaks.get(phase)
         if known is not None:

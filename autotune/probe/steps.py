@@ -12,6 +12,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from autotune.apply import Applied, Unsupported
+from autotune.apply.parallel import accumulating, is_parallel
+from autotune.errors import WorkloadError
 from autotune.model import Compile, Form, Phase
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import batch_bytes, describe, tensors, to_device
@@ -66,7 +68,11 @@ class Steps:
             counted = register_module_forward_hook(lambda module, *_: self._count(module in members))
         else:  # a hook inside of the graph would be compiled along, and anew for each number it counts to
             counted = model.register_forward_hook(lambda *_: self._count(True))
-        self._hooks = (counted, optimizer.register_step_post_hook(lambda *_: self._took()))
+        self._hooks = [counted, optimizer.register_step_post_hook(lambda *_: self._took())]
+        self._passes = 0
+        """Of the whole model in this micro-batch, counted where several ranks train it."""
+        if is_parallel(model):
+            self._hooks.append(model.register_forward_pre_hook(lambda *_: self._passed()))
 
     def close(self) -> None:
         """Let go of everything but the model."""
@@ -78,6 +84,10 @@ class Steps:
 
     def _took(self) -> None:
         self._taken += 1
+
+    def _passed(self) -> None:
+        self._passes += 1
+        self.recorder.arrive()
 
     def run(self, number: int, share: float = 1.0, candidate: int = 0) -> None:
         """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead.
@@ -95,11 +105,14 @@ class Steps:
             recorder.meter.tick()
             if micro == 0:
                 applied.zero_grad(self._optimizer)
-            with recorder.during(Phase.FORWARD, at), applied.autocast():
-                self._loss = self._workload.loss(self._model, self._batch)
-            self._losses.append(weakref.ref(self._loss))
-            with recorder.during(Phase.BACKWARD, at):
-                applied.backward(self._loss)
+            self._passes = 0
+            with accumulating(self._model, last=micro == applied.settings.accumulate - 1):
+                with recorder.during(Phase.FORWARD, at), applied.autocast():
+                    self._loss = self._workload.loss(self._model, self._batch)
+                self._losses.append(weakref.ref(self._loss))
+                self._see_whole_model()
+                with recorder.during(Phase.BACKWARD, at):
+                    applied.backward(self._loss)
             recorder.meter.tick()
             total = applied.keep(self._loss) if total is None else total + self._loss.detach()
         if number == 1:
@@ -122,6 +135,18 @@ class Steps:
             recorder.read_device()
         if compiled is not None:
             self._count_graphs(number, compiled)
+
+    def _see_whole_model(self) -> None:
+        """Make sure that the loss came from the wrapped model itself, whose forward pass prepares the averaging.
+
+        Raises:
+            WorkloadError: it did not, and the other ranks would wait for this one's gradients.
+        """
+        if is_parallel(self._model) and not self._passes:
+            raise WorkloadError(
+                "loss() did not call the model, so that its gradients are not averaged over the ranks",
+                hint="call the whole model, model(...), in loss(): parts of it alone bypass DistributedDataParallel",
+            )
 
     def _count_graphs(self, number: int, before: tuple[int, int]) -> None:
         """Note what this step compiled. The first step makes the graphs; what later ones make is made again, and where

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from autotune.errors import EnvironmentTrouble, TimeRanOut
 from autotune.model import Machine
@@ -32,6 +32,7 @@ class Turns:
         until: float | None = None,
         say: Callable[[str], None] = lambda text: None,
         host_alone: bool = False,
+        ranks: int = 1,
     ) -> None:
         """
         Args:
@@ -40,14 +41,16 @@ class Turns:
             say: told whom is waited for, once for each.
             host_alone: on the CPU, the budget is all that is free, so that two such searches cannot both have it. Where
                 a limit was given, CPU searches run side by side, as other programs do.
+            ranks: processes that train together, on as many devices; all of these are held.
         """
         self._wait_s = wait_s
         self._until = until
         self._say = say
         self._host_alone = host_alone
         self._told: set[str] = set()
-        self._key: str | None = None
-        """Of the device that was looked at: known for sure only when torch has seen it."""
+        self._ranks = ranks
+        self._keys: tuple[str, ...] = ()
+        """Of the devices that were looked at: known for sure only when torch has seen them."""
         self.waited_s = 0.0
         """In all."""
 
@@ -59,8 +62,8 @@ class Turns:
             EnvironmentTrouble: others still held it when the wait ended.
             TimeRanOut: the search's time ended first.
         """
-        self._key = _key_before(device)
-        with self._holding(self._key, device):
+        self._keys = _keys_before(device, self._ranks)
+        with self._holding(self._keys, device):
             yield
 
     @contextmanager
@@ -71,24 +74,30 @@ class Turns:
             EnvironmentTrouble, TimeRanOut: as ``before``.
         """
         if machine.device == "cpu":
-            key, name = (host_key() if self._host_alone else None), "the host's memory"
+            host = host_key() if self._host_alone else None
+            keys, name = (() if host is None else (host,)), "the host's memory"
         else:
-            key, name = self._key_of(machine), f"{machine.device}:{machine.device_index}"
-        with self._holding(key, name):
+            keys, name = self._keys_of(machine), f"{machine.device}:{machine.device_index}"
+        with self._holding(keys, name):
             yield
 
-    def _key_of(self, machine: Machine) -> str:
+    def _keys_of(self, machine: Machine) -> tuple[str, ...]:
         """By UUID; by number where NVML did not know the UUID beforehand, as other searches in the same place do then."""
-        numbered = self._key is not None and self._key.startswith("cuda-")
-        if numbered or not machine.device_uuid:
-            return self._key or f"cuda-{machine.device_index}"
-        return bare(machine.device_uuid)
+        numbered = any(key.startswith("cuda-") for key in self._keys)
+        if numbered or not all((machine.device_uuid, *machine.peers)):
+            return self._keys or tuple(f"cuda-{machine.device_index + rank}" for rank in range(self._ranks))
+        return tuple(map(bare, (machine.device_uuid, *machine.peers)))
 
     @contextmanager
-    def _holding(self, key: str | None, name: str) -> Iterator[None]:
-        if key is None:
+    def _holding(self, keys: tuple[str, ...], name: str) -> Iterator[None]:
+        """Hold all of them. Everybody takes them in the same order, so that no two wait for each other."""
+        with ExitStack() as stack:
+            for key in sorted(set(keys)):
+                stack.enter_context(self._holding_one(key, name if len(keys) == 1 else f"{name} ({key[:8]})"))
             yield
-            return
+
+    @contextmanager
+    def _holding_one(self, key: str, name: str) -> Iterator[None]:
         lock = DeviceLock(key)
         try:
             try:
@@ -145,17 +154,17 @@ def _held_by(lock: DeviceLock) -> str:
     return "another search" if holder is None else holder.text
 
 
-def _key_before(device: str) -> str | None:
-    """What stands for a device that torch has not seen yet; None where none is there."""
+def _keys_before(device: str, ranks: int) -> tuple[str, ...]:
+    """What stands for devices that torch has not seen yet; empty where none is there."""
     asked = _INDEX.fullmatch("cuda" if device == "auto" else device)
     if asked is None:
-        return None
-    index = int(asked[1] or 0)
+        return ()
+    indices = range(first := int(asked[1] or 0), first + ranks)
     cards = nvml.cards()
     found = visible(cards, os.environ) if cards else None
     if found is not None:
-        return bare(found[index]) if index < len(found) else None
-    return f"cuda-{index}" if any(map(os.path.exists, _DRIVERS)) else None
+        return tuple(bare(found[index]) for index in indices if index < len(found))
+    return tuple(f"cuda-{index}" for index in indices) if any(map(os.path.exists, _DRIVERS)) else ()
 
 
 def host_key() -> str | None:

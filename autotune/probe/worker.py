@@ -23,6 +23,7 @@ from autotune.model import Phase
 from autotune.probe import linux
 from autotune.probe.describe import describe
 from autotune.probe.devices import look_at_device
+from autotune.probe.group import Alone, Group
 from autotune.probe.measure import run_probe
 from autotune.probe.meter import make_meter
 from autotune.probe.order import Op, Order
@@ -61,7 +62,7 @@ def load(order: Order, channel: Channel) -> Workload:
     set_seed(order.seed)  # a file may make its data while it is imported
     hold_back_trainers()
     try:
-        return load_workload(order.source)
+        return load_workload(order.source, rank=order.rank, world_size=order.ranks)
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error))
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is the answer, never lost
@@ -104,17 +105,19 @@ def work(
     device = torch.device("cpu" if order.op is Op.DESCRIBE else order.device)
     meter = make_meter(device)
     recorder = Recorder(channel, meter)
+    group: Group = Alone()
     try:
         if order.op is Op.DESCRIBE:
             channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
         else:
-            run_probe(order, workload, device, recorder, model)
+            group = run_probe(order, workload, device, recorder, model)
             _write_trace(order, recorder)
             measurement = recorder.measurement(time.perf_counter() - started)
             channel.send("answer", measurement=measurement, batch_size=recorder.batch_size, launcher=launcher)
     except AutotuneError as error:
-        channel.send("answer", refused=_refusal(error))
+        channel.send("answer", refused=_refusal(error), failed_at=time.monotonic())
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of user code are answers as well
+        failed_at = time.monotonic()
         meter.lift_limit()  # reporting needs memory too
         state = meter.at_failure()
         _write_trace(order, recorder)
@@ -126,8 +129,11 @@ def work(
             memory=state,
             measurement=recorder.measurement(time.perf_counter() - started),
             launcher=launcher,
+            failed_at=failed_at,
             **told(error),
         )
+    else:
+        group.leave()
     _leave()
 
 

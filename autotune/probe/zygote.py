@@ -150,7 +150,7 @@ class Zygote:
             self._fork(wanted, order, received[0])
             if ahead and order.op is Op.DESCRIBE:
                 self._import_ahead()
-                if order.prebuild_s is not None:
+                if order.prebuild_s is not None and self._workload.same_model:
                     self._hand_over(order, order.prebuild_s)
 
     def _import_ahead(self) -> None:

@@ -24,6 +24,7 @@ _PLAIN = (
     "objective",
     "effective_batch",
     "world",
+    "ranks",
     "trials",
     "length_bucket",
 )

@@ -1,7 +1,7 @@
-"""The user's training command as it is to be run with a recommendation."""
+"""How the training is started with a recommendation."""
 
 from autotune.knobs import in_words
-from autotune.model import SearchResult
+from autotune.model import Plan, SearchResult
 from autotune.workload.command import SCRATCH, fill
 
 
@@ -11,3 +11,12 @@ def training_command(result: SearchResult) -> str | None:
         return None
     filled = fill(result.plan.source, result.answer.recommended_batch, in_words(result.settings), f"{{{SCRATCH}}}")
     return filled.with_environment(result.settings.environment).text
+
+
+def launch(plan: Plan) -> str:
+    """How to start a training of several ranks; empty where one process trains."""
+    if plan.ranks == 1:
+        return ""
+    hosts = plan.world // plan.ranks
+    words = [f"--nnodes={hosts}"] if hosts > 1 else []
+    return " ".join(["torchrun", *words, f"--nproc-per-node={plan.ranks}", "train.py"])

@@ -25,13 +25,14 @@ from autotune.report.advice import advice
 from autotune.report.asked import asked_fields, settings_of
 from autotune.report.baseline import baseline, is_own, throughput
 from autotune.report.buckets import bucket_advice
-from autotune.report.commands import training_command
+from autotune.report.commands import launch, training_command
 from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
 from autotune.report.fields import Batch, Check, Document, Error, Evidence, FailureDocument, LengthBucket, NoBatch
 from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
+from autotune.report.fields import Rank as RankFields
 from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
 
@@ -59,12 +60,14 @@ def document(result: SearchResult) -> Document:
             micro_batch=answer.recommended_batch,
             accumulate=settings.accumulate,
             world=world,
+            ranks=result.plan.ranks,
             effective=answer.recommended_batch * settings.accumulate * world,
             max_batch=answer.max_batch,
             refuted_at=answer.refuted_at,
         ),
         evaluation=_evaluation(result),
         environment=settings.environment,
+        launch=launch(result.plan),
         evidence=Evidence(
             samples_per_second=rate,
             baseline_samples_per_second=rate if is_own(result) else _rate(baseline(result)),
@@ -77,6 +80,15 @@ def document(result: SearchResult) -> Document:
             seconds=result.seconds,
             loading_samples_per_second=answer.loading.samples_per_second if answer.loading else None,
             worst_batch=proof.measurement.worst_batch or None,
+            ranks=tuple(
+                RankFields(
+                    rank=one.rank,
+                    peak_bytes=one.peak_device_bytes,
+                    non_pytorch_bytes=one.non_pytorch_bytes,
+                    steps=one.steps_executed,
+                )
+                for one in proof.ranks
+            ),
             candidates=proof.measurement.candidates,
             prediction=PredictionFields(**asdict(answer.prediction)) if answer.prediction else None,
         ),

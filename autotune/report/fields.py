@@ -3,7 +3,8 @@
 History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
-and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``.
+and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``; then ``machine.peers``, ``asked.ranks``, ``batch.ranks``,
+``evidence.ranks`` and ``launch``.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -55,6 +56,8 @@ class Machine(_Part):
     platform: str
     unified: bool = False
     """Whether the device's memory is the host's."""
+    peers: tuple[str, ...] = ()
+    """UUIDs of the devices of the other ranks; empty on the CPU and where one process trained."""
 
 
 class Settings(_Part):
@@ -127,6 +130,8 @@ class Asked(_Part):
     effective_batch: int | None = Field(ge=1)
     """Samples an optimizer step was to see; null: as accumulate makes it."""
     world: int = Field(ge=1)
+    ranks: int = Field(default=1, ge=1)
+    """Processes that trained together in each probe; 1 also in files of older versions."""
     trials: int = Field(ge=0)
     script_args: tuple[str, ...]
     """Of the workload's file."""
@@ -147,6 +152,8 @@ class Batch(_Part):
     """Micro-batches per optimizer step."""
     world: int = Field(default=1, ge=1)
     """Devices that train together, each with micro-batches of its own."""
+    ranks: int = Field(default=1, ge=1)
+    """How many of them trained together in the probes; where world is larger, the others were never run."""
     effective: int = Field(ge=1, le=_MOST_SAMPLES)
     """Samples per optimizer step on all devices together: micro_batch times accumulate times world."""
     max_batch: int = Field(ge=1, le=_MOST_SAMPLES)
@@ -159,6 +166,8 @@ class Batch(_Part):
         product = self.micro_batch * self.accumulate * self.world
         if self.effective != product:
             raise ValueError(f"effective is {self.effective}, micro_batch times accumulate times world is {product}")
+        if self.world % self.ranks:
+            raise ValueError(f"world {self.world} is no multiple of ranks {self.ranks}")
         if self.micro_batch > self.max_batch:
             raise ValueError(f"micro_batch {self.micro_batch} is above max_batch {self.max_batch}")
         if self.refuted_at is not None and self.refuted_at <= self.max_batch:
@@ -208,6 +217,18 @@ class Prediction(_Part):
     """Peak it expected the allocator to hold at max_batch."""
 
 
+class Rank(_Part):
+    """One of the processes that trained together in the probe that certified micro_batch."""
+
+    rank: int = Field(ge=0)
+    peak_bytes: int | None
+    """Peak of the job on this rank's device."""
+    non_pytorch_bytes: int | None
+    """How much of it was outside the allocator, such as buffers of NCCL; null where it cannot be told (CPU)."""
+    steps: int
+    """Optimizer steps it executed."""
+
+
 class Evidence(_Part):
     """What the probe that certified micro_batch saw, and what the search cost."""
 
@@ -234,6 +255,8 @@ class Evidence(_Part):
     """How fast the data loader gives batches with its settings; null where that was not measured."""
     worst_batch: str | None = None
     """The largest batch that was trained on at micro_batch, its types and shapes in words: no larger one was measured."""
+    ranks: tuple[Rank, ...] = ()
+    """Each rank's own figures, where several trained together; peak_bytes is the largest of them."""
     candidates: int = Field(default=1, ge=1)
     """Different batches of the data that were candidates for the worst one and were trained on."""
     prediction: Prediction | None = None
@@ -341,6 +364,8 @@ class Document(_Part):
     """Null: evaluation was not probed, because the workload has none."""
     environment: dict[str, str]
     """Variables to set for the training, before it touches the device."""
+    launch: str = ""
+    """How to start the training where several ranks train; empty where one process does."""
     evidence: Evidence
     search_id: str
     """The search in autotune's ledger."""

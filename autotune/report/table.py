@@ -6,7 +6,7 @@ from autotune.model import Budget, ProbeResult, SearchResult
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, throughput
 from autotune.report.columns import align
-from autotune.report.commands import training_command
+from autotune.report.commands import launch, training_command
 from autotune.report.evaluated import evaluation_words
 from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
@@ -87,6 +87,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
     rows.append(("evaluation", evaluation_words(result)))
     rows.append(("loading", _loading(result)))
     rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
+    rows.append(("ranks", _ranks(result.certificate)))
     rows.append(("worst batch", _worst_batch(result)))
     rows.append(("budget", _budget(result.budget)))
     rows.append(("memory", composition_words(result.certificate)))
@@ -96,10 +97,11 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
 
 def _recommendation(result: SearchResult) -> str:
     answer = result.answer
-    accumulate = result.settings.accumulate
-    held = (
-        f", {accumulate} accumulated = {answer.recommended_batch * accumulate} samples a step" if accumulate > 1 else ""
-    )
+    accumulate, world = result.settings.accumulate, result.plan.world if result.plan.ranks > 1 else 1
+    factors = [f"{accumulate} accumulated"] if accumulate > 1 else []
+    factors += [f"on {world} devices"] if world > 1 else []
+    samples = answer.recommended_batch * accumulate * world
+    held = f", {' '.join(factors)} = {samples} samples a step" if factors else ""
     if result.certificate.samples_per_second is None:
         why = "no step could be timed"
     elif answer.recommended_batch == answer.max_batch:
@@ -141,6 +143,17 @@ def _peak(probe: ProbeResult) -> str:
     return format_share(probe.measurement.peak_device_bytes, probe.budget_bytes)
 
 
+def _ranks(probe: ProbeResult) -> str:
+    """Peaks of the processes that trained together, where they did."""
+    if not probe.ranks:
+        return ""
+    peaks = ", ".join(
+        f"{one.rank}: {'?' if one.peak_device_bytes is None else format_bytes(one.peak_device_bytes)}"
+        for one in probe.ranks
+    )
+    return f"{len(probe.ranks)} train together, each with batch {probe.batch_size}; peaks {peaks}"
+
+
 def _budget(budget: Budget) -> str:
     limit = format_bytes(budget.limit_bytes)
     if budget.source == "--memory-limit":
@@ -166,6 +179,8 @@ def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
     command = training_command(result)
     if command is not None:
         return (*lines, command)
+    if result.plan.ranks > 1:
+        lines.append(f"start it as the probes trained, one process a device: {launch(result.plan)}")
     if result.settings.changes(result.plan.settings) and output:
         lines.append(
             f'apply the settings as they were probed: tuned = autotune.load("{output}") in your training script'

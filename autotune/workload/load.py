@@ -28,8 +28,10 @@ from autotune.workload.task import Workload
 _ORIGIN = "passed by the caller"
 
 
-def load(source: Source) -> Workload:
+def load(source: Source, *, rank: int = 0, world_size: int = 1) -> Workload:
     """Run the user's file (or unpickle the live objects) and find the workload in it.
+
+    ``rank`` and ``world_size``: of this process, for functions that ask for them.
 
     Raises:
         WorkloadError: the file raises, exits, or holds no workload; ``detail`` is the user's own traceback.
@@ -47,7 +49,8 @@ def load(source: Source) -> Workload:
         with door(what):
             found = recognise(module, place.target, place.name)
     with door(what, "reading its data set"):
-        return Workload(source.ref, found.parts, found.recognised, found.notes)
+        parts, notes = found.parts, found.notes
+        return Workload(source.ref, parts, found.recognised, notes, rank=rank, world_size=world_size)
 
 
 def _run_file(place: Place, source: Source) -> types.ModuleType:

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 from torch import nn
@@ -25,6 +26,8 @@ FORMS: dict[str, tuple[str, int]] = {
 """Name -> (how it is written, number of positional arguments)."""
 BATCHES = ("make_batch", "make_loader", "make_dataset")
 """Where batches come from; the first that is there counts."""
+RANKS = ("rank", "world_size")
+"""What functions are told, where they take it: which of the processes that train together they run in, and of how many."""
 BATCH_DIM = "batch_dim"
 """A constant beside the functions: which dimension of the batch's tensors counts its samples."""
 
@@ -69,14 +72,35 @@ def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
             f"{name} in {owner} is {kind_of(part)} object, not a function of the workload",
             hint=f"write `{form}`, and call the {type(part).__name__} in it",
         )
-    if accepts(part, *[None] * count):
+    ranks = dict.fromkeys(asked_of_ranks(part))
+    if accepts(part, *[None] * count, **ranks):
         return part
-    if name in ("make_batch", "make_loader") and accepts(part, batch_size=None):
-        return lambda batch_size: part(batch_size=batch_size)
+    if name in ("make_batch", "make_loader") and accepts(part, batch_size=None, **ranks):
+        return _by_keyword(part)
     raise WorkloadError(
         f"{name} in {owner} takes {inspect.signature(part)}",
         hint=f"write `{form}`; other arguments need default values",
     )
+
+
+def _by_keyword(part: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, taking the batch size by position."""
+
+    @wraps(part)  # which tells the part's own signature
+    def called(batch_size: int, **told: int) -> object:
+        return part(batch_size=batch_size, **told)
+
+    return called
+
+
+def asked_of_ranks(function: Callable[..., object]) -> tuple[str, ...]:
+    """Which of ``rank`` and ``world_size`` a function takes. One that takes no ``world_size`` is not told a rank either:
+    that may be the rank of a matrix."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # some builtins have none
+        return ()
+    return tuple(name for name in RANKS if name in parameters) if RANKS[1] in parameters else ()
 
 
 def checked_dim(value: object, owner: str) -> int | None:

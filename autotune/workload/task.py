@@ -18,6 +18,7 @@ from autotune.workload.lengths import equally_long
 from autotune.workload.opening import one_thread, open_data, open_loader, size_of
 from autotune.workload.parts import Parts
 from autotune.workload.seen import kind_of
+from autotune.workload.told import takes_rank, told
 
 _NOTHING_TO_MOVE = "no tensors in the batch: nothing is moved to the device"
 
@@ -25,15 +26,27 @@ _NOTHING_TO_MOVE = "no tensors in the batch: nothing is moved to the device"
 class Workload:
     """What the user trains. Errors of the user's own code pass through untouched."""
 
-    def __init__(self, ref: str, parts: Parts, recognised: tuple[Recognised, ...], notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        ref: str,
+        parts: Parts,
+        recognised: tuple[Recognised, ...],
+        notes: tuple[str, ...] = (),
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         """Makes the data set or a loader, if there is one, and looks for its largest samples.
+
+        ``rank`` and ``world_size`` are what functions are told that ask for them.
 
         Raises:
             WorkloadError: ``make_dataset`` returns no data set, or ``make_loader`` no loader.
         """
         self.ref = ref
         self.recognised = recognised
-        self._parts = parts
+        self._untold, self._notes, self._rank = parts, notes, (rank, world_size)
+        parts = self._parts = told(parts, rank, world_size)
         self._data: BatchSource | None = None
         self.data_set_size: int | None = None
         """Upper bound for the batch; None where there is no data set or it has no length."""
@@ -52,6 +65,26 @@ class Workload:
         """What batches of ``make_batch`` are cut by, for one length bucket."""
         self.notes = notes
         """What the user should know; a batch without tensors is known only once one was made."""
+
+    def of_rank(self, rank: int, world_size: int) -> "Workload":
+        """The same workload as one of several processes sees it that train together.
+
+        Raises:
+            WorkloadError: as when it was made, where its data is another one in each process.
+        """
+        if (rank, world_size) == self._rank:
+            return self
+        if takes_rank(self._untold, "make_dataset", "make_loader"):
+            notes = self._notes
+            return Workload(self.ref, self._untold, self.recognised, notes, rank=rank, world_size=world_size)
+        again = copy.copy(self)
+        again._parts, again._rank = told(self._untold, rank, world_size), (rank, world_size)
+        return again
+
+    @property
+    def same_model(self) -> bool:
+        """Whether every rank makes the same model."""
+        return not takes_rank(self._untold, "make_model")
 
     @property
     def evaluates(self) -> bool:

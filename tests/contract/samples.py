@@ -33,6 +33,7 @@ from autotune.model import (
     Precision,
     Prediction,
     ProbeResult,
+    RankResult,
     Reason,
     Recognised,
     SearchRecord,
@@ -139,6 +140,7 @@ SEARCH = SearchRecord(
         objective=Objective.MEMORY,
         effective_batch=96,
         world=8,
+        ranks=2,
         trials=3,
         eval_batch=6,
         length_bucket=512,
@@ -206,6 +208,7 @@ SEARCH = SearchRecord(
         python_version="3.11.7",
         platform="Linux-6.1-x86_64",
         unified=True,
+        peers=("GPU-5678",),
     ),
     budget=Budget(
         limit_bytes=40 * GIB,
@@ -240,6 +243,7 @@ PROBE = ProbeResult(
         fragmented=True,
         traceback='  File "train.py", line 9\n',
         hint="a smaller batch",
+        rank=1,
     ),
     measurement=Measurement(
         steps_asked=5,
@@ -288,6 +292,20 @@ PROBE = ProbeResult(
     evaluate_at=6,
     stdout_tail="step 1\n",
     stderr_tail="warning: 'quoted' \"text\" \\ ü\n",
+    ranks=(
+        RankResult(rank=0, outcome=None, phase=Phase.BACKWARD, step=3),
+        RankResult(
+            rank=1,
+            outcome=Outcome.OUT_OF_MEMORY,
+            phase=Phase.BACKWARD,
+            step=3,
+            steps_executed=2,
+            peak_allocated_bytes=38 * GIB,
+            peak_reserved_bytes=39 * GIB,
+            non_pytorch_bytes=GIB // 2,
+            peak_device_bytes=39 * GIB + GIB // 2,
+        ),
+    ),
 )
 
 FITTING_PROBE = replace(PROBE, batch_size=27, outcome=Outcome.FITS, failure=None)

@@ -48,6 +48,7 @@ def _options(plan: Plan, own: Settings) -> Iterator[str]:
         ("--time-budget", _number(plan.time_budget_s), None),
         ("--device-wait", _number(plan.device_wait_s), _number(default.device_wait_s)),
         ("--seed", plan.seed, default.seed),
+        ("--ranks", plan.ranks, default.ranks),
     )
     for option, value, usual in given:
         if value != usual:
@@ -62,7 +63,7 @@ def _searched(plan: Plan) -> Iterator[str]:
         yield from ("--objective", plan.objective.value)
     if plan.effective_batch is not None:
         yield from ("--effective-batch", str(plan.effective_batch))
-    if plan.world != 1:
+    if plan.world != plan.ranks:
         yield from ("--world", str(plan.world))
     if plan.trials != _DEFAULT.trials:
         yield from ("--trials", str(plan.trials))
