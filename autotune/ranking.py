@@ -32,7 +32,9 @@ def count_ranks(asked: object, device: str) -> int:
 
 def _devices(device: str) -> int:
     if device == "cpu":
-        raise UsageError("--ranks all counts CUDA devices, and the search is on the CPU", hint="give a number: --ranks 2")
+        raise UsageError(
+            "--ranks all counts CUDA devices, and the search is on the CPU", hint="give a number: --ranks 2"
+        )
     from autotune.probe import nvml
     from autotune.probe.visible import visible
 

@@ -86,7 +86,9 @@ class Guardian:
                 jobs = self._fork(request)
             else:
                 self._end_zygote()
-                jobs = [self._spawn(request, rank, "autotune.probe.worker", ("answer",), None) for rank in request.ranks]
+                jobs = [
+                    self._spawn(request, rank, "autotune.probe.worker", ("answer",), None) for rank in request.ranks
+                ]
                 self._watch(jobs, request.deadline_s, begin_s=request.begin_s)
             common: Message = {
                 "zygote": self._zygote is not None,

@@ -63,7 +63,7 @@ class Turns:
             TimeRanOut: the search's time ended first.
         """
         self._keys = _keys_before(device, self._ranks)
-        with self._holding(self._keys, device):
+        with self._holding(self._keys, device if self._ranks == 1 else "cuda:{}"):
             yield
 
     @contextmanager
@@ -78,6 +78,7 @@ class Turns:
             keys, name = (() if host is None else (host,)), "the host's memory"
         else:
             keys, name = self._keys_of(machine), f"{machine.device}:{machine.device_index}"
+            name = name if self._ranks == 1 else f"{machine.device}:{{}}"
         with self._holding(keys, name):
             yield
 
@@ -90,10 +91,13 @@ class Turns:
 
     @contextmanager
     def _holding(self, keys: tuple[str, ...], name: str) -> Iterator[None]:
-        """Hold all of them. Everybody takes them in the same order, so that no two wait for each other."""
+        """Hold all of them; in their ``name`` the place of each is filled in.
+
+        Everybody takes them in the same order, so that no two wait for each other.
+        """
         with ExitStack() as stack:
-            for key in sorted(set(keys)):
-                stack.enter_context(self._holding_one(key, name if len(keys) == 1 else f"{name} ({key[:8]})"))
+            for key, rank in sorted({key: rank for rank, key in enumerate(keys)}.items()):
+                stack.enter_context(self._holding_one(key, name.format(rank)))
             yield
 
     @contextmanager

@@ -140,6 +140,10 @@ def test_a_golden_ledger_is_read_and_goes_on(revision: str, tmp_path: Path) -> N
         evaluation = Evaluation(max_batch=6, refuted_at=7, limited_by="host_memory")
         assert newer.answer.evaluation == (evaluation if evaluated_apart else None)
         assert newer.plan.eval_batch == (6 if evaluated_apart else None)
+        of_ranks = revision >= "0005"
+        assert (newer.plan.ranks, newer.machine.peers) == ((2, ("GPU-5678",)) if of_ranks else (1, ()))
+        assert failed.failure.rank == (1 if of_ranks else None)
+        assert [one.outcome for one in failed.ranks] == ([None, "out_of_memory"] if of_ranks else [])
         store.add_probe(SEARCH.id, TRACED_PROBE)
         store.begin(search("new"))
         store.add_probe("new", FITTING_PROBE)
@@ -241,7 +245,7 @@ def test_every_old_probe_gets_the_settings_of_its_own_plan(store: Store, url: st
     go_back(url)
     with Store.open(url) as again:
         for id_, record in written.items():
-            lost = {"settings": record.plan.settings, "trace": None, "evaluate_at": None}
+            lost = {"settings": record.plan.settings, "trace": None, "evaluate_at": None, "ranks": ()}
             then = [replace(probe, **lost) for probe in (PROBE, TRACED_PROBE)]  # type: ignore[arg-type]
             assert again.probes(id_) == tuple(then)
     assert differences(url) == []
@@ -272,7 +276,7 @@ def test_a_damaged_plan_keeps_nobody_from_the_other_searches(store: Store, url: 
     with Store.open(url) as again:
         read = again.get(OTHER.id)
         assert read == replace(OTHER, lease_until=read.lease_until), "an old ledger knows of no leases"
-        assert again.probes(OTHER.id) == (replace(PROBE, settings=OTHER.plan.settings, evaluate_at=None),)
+        assert again.probes(OTHER.id) == (replace(PROBE, settings=OTHER.plan.settings, evaluate_at=None, ranks=()),)
     engine = ours(url)
     with engine.begin() as connection:
         query = f"SELECT settings FROM autotune_probes WHERE search_id = '{SEARCH.id}'"

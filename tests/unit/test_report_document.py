@@ -46,7 +46,7 @@ GOLDEN = {
     "created": "2026-03-04T12:00:00Z",
     "complete": True,
     "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None, "parts": {}},
-    "machine": asdict(MACHINE),
+    "machine": {**asdict(MACHINE), "peers": []},
     "settings": {
         "precision": "default",
         "init_scale": 65536.0,
@@ -63,9 +63,18 @@ GOLDEN = {
         "allocator": "",
     },
     "changes": {},
-    "batch": {"micro_batch": 24, "accumulate": 1, "world": 1, "effective": 24, "max_batch": 27, "refuted_at": 28},
+    "batch": {
+        "micro_batch": 24,
+        "accumulate": 1,
+        "world": 1,
+        "ranks": 1,
+        "effective": 24,
+        "max_batch": 27,
+        "refuted_at": 28,
+    },
     "evaluation": None,
     "environment": {},
+    "launch": "",
     "evidence": {
         "samples_per_second": 150.0,
         "baseline_samples_per_second": 150.0,
@@ -79,6 +88,7 @@ GOLDEN = {
         "loading_samples_per_second": None,
         "worst_batch": None,
         "candidates": 1,
+        "ranks": [],
         "prediction": None,
     },
     "search_id": "ab12cd34ef56",
@@ -116,6 +126,7 @@ GOLDEN = {
         "objective": "throughput",
         "effective_batch": None,
         "world": 1,
+        "ranks": 1,
         "trials": 12,
         "script_args": [],
         "command": [],
@@ -134,12 +145,14 @@ OLDER = {
     "batch": {"micro_batch": 24, "accumulate": 4, "effective": 96, "max_batch": 27, "refuted_at": 28},
 }
 """As it was written before more than precision and allocator were searched."""
-for newer in ("changes", "evaluation", "asked", "check", "buckets"):
+for newer in ("changes", "evaluation", "asked", "check", "buckets", "launch"):
     del OLDER[newer]
 OLDER["workload"] = {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None}
 OLDER["evidence"] = copy.deepcopy(GOLDEN["evidence"])
-for newer in ("worst_batch", "candidates"):
+for newer in ("worst_batch", "candidates", "ranks"):
     del OLDER["evidence"][newer]  # type: ignore[attr-defined]
+OLDER["machine"] = asdict(MACHINE)
+del OLDER["machine"]["peers"]  # type: ignore[attr-defined]
 CHANGED = Settings(
     precision=Precision.FP16,
     init_scale=1024.0,
@@ -250,6 +263,7 @@ def test_a_document_of_before_is_read_with_what_was_done_then() -> None:
     assert (content.batch.world, content.complete, content.changes) == (1, True, {})
     assert (content.evidence.worst_batch, content.evidence.candidates) == (None, 1)
     assert content.buckets == ()
+    assert (content.batch.ranks, content.evidence.ranks, content.launch, content.machine.peers) == (1, (), "", ())
 
 
 def test_an_answer_of_a_search_that_was_cut_short_is_not_complete() -> None:
@@ -361,7 +375,9 @@ def test_produced_documents_obey_the_schema() -> None:
         validator.validate(json.loads(to_text(content)))
 
 
-@pytest.mark.parametrize("missing", sorted(GOLDEN.keys() - {"changes", "evaluation", "asked", "check", "buckets"}))
+@pytest.mark.parametrize(
+    "missing", sorted(GOLDEN.keys() - {"changes", "evaluation", "asked", "check", "buckets", "launch"})
+)
 def test_the_schema_refuses_a_document_without_a_field(missing: str) -> None:
     content = {name: value for name, value in GOLDEN.items() if name != missing}
     assert not jsonschema.Draft202012Validator(schema()).is_valid(content)
