@@ -12,6 +12,7 @@ from autotune.model import Machine, Objective, Plan, Recognised, Source
 from autotune.planning import length_buckets
 from autotune.probe import nvml
 from autotune.probe.budget import make_budget
+from autotune.probe.device_lock import DeviceLock
 from autotune.probe.host import HostLimit
 from autotune.probe.turns import Turns
 from autotune.probe.visible import Card
@@ -142,7 +143,12 @@ def test_all_devices_of_a_probe_are_held_and_taken_in_one_order(
     monkeypatch.setattr(nvml, "cards", lambda: ())
     waited = list[str]()
     wait = Turns._wait
-    monkeypatch.setattr(Turns, "_wait", lambda self, lock, name: (waited.append(name), wait(self, lock, name))[1])
+
+    def noted(self: Turns, lock: DeviceLock, name: str) -> None:
+        waited.append(name)
+        wait(self, lock, name)
+
+    monkeypatch.setattr(Turns, "_wait", noted)
     of_both: Machine = replace(machine_of(), device_uuid="bbbb", peers=("aaaa",))
     with Turns(wait_s=0, ranks=2).at(of_both):
         assert waited == ["cuda:1", "cuda:0"]  # by their keys, not by their places
