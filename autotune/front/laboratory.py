@@ -47,9 +47,7 @@ def laboratory(plan: Plan, say: Callable[[str], None], turns: "Turns") -> Labora
 
     if plan.source.command:
         return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
-    return Launcher(
-        plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns, ranks=plan.ranks
-    )
+    return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns, ranks=plan.ranks)
 
 
 def budget_of(plan: Plan, machine: Machine, caller_bytes: int, used_bytes: int | None) -> Budget:
