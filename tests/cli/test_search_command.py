@@ -127,7 +127,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "--multiple-of 8 --start-batch 16 --max-batch 512 --timeout 60 --time-budget 600.5 --seed 7 --fresh "
         "--eval-batch 48 --device-wait 90.5 "
         "--storage sqlite:///x.db --objective batch --fix precision=bf16 --fix compile --allow all --forbid allocator "
-        "--world 2 --trials 3"
+        "--world 2 --ranks 2 --trials 3"
     )
     assert invoke("search", "model.py:Task", *options.split(), "--", "--depth", "3").code == 0
     assert fake.calls["plan"] == {
@@ -156,6 +156,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "forbid": ("allocator",),
         "effective_batch": None,
         "world": 2,
+        "ranks": "2",
         "trials": 3,
     }
     assert fake.calls["search"]["storage"] == "sqlite:///x.db"
@@ -189,7 +190,8 @@ def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: Fake
         "allow": (),
         "forbid": (),
         "effective_batch": None,
-        "world": 1,
+        "world": None,
+        "ranks": "1",
         "trials": 12,
     }
     assert (fake.calls["search"]["storage"], fake.calls["search"]["fresh"]) == (None, False)

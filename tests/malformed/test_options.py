@@ -35,6 +35,7 @@ OPTIONS = [
     "objective",
     "effective_batch",
     "world",
+    "ranks",
     "trials",
     "eval_batch",
 ]
