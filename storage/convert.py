@@ -35,7 +35,9 @@ T = TypeVar("T", SearchRecord, ProbeResult)
 
 _log = logging.getLogger("autotune")
 
-_DOCUMENTS = frozenset({"plan", "workload", "machine", "budget", "answer", "settings", "failure", "measurement", "ranks"})
+_DOCUMENTS = frozenset(
+    {"plan", "workload", "machine", "budget", "answer", "settings", "failure", "measurement", "ranks"}
+)
 """Fields kept as JSON text; every other field is a column of the same name, but for ``trace``, a row of its own."""
 
 
