@@ -81,8 +81,9 @@ def _train(
         meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
         model = place(workload.make_model() if made is None else made, device)
-        model = parallelise(applied.prepare(model), device=device)
+        model = applied.prepare(model)
         model.train()
+        model = parallelise(model, device=device)
         # One of its own for each pass of a recording, and nothing here may keep the first alive.
         optimizer = make_optimizer(workload, model, applied) if recorder.history is None else None
         recorder.facts["build_seconds"] = time.perf_counter() - began
