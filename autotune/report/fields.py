@@ -3,8 +3,8 @@
 History of the format: version 1, the first. Added to it since, and left out by older files: ``evidence.prediction``;
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
-and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``; then ``machine.peers``, ``asked.ranks``, ``batch.ranks``,
-``evidence.ranks`` and ``launch``.
+and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``; then ``machine.peers``,
+``asked.ranks``, ``batch.ranks``, ``evidence.ranks`` and ``launch``.
 What an older file leaves out is what autotune did when it was written.
 """
 
