@@ -75,10 +75,11 @@ class Turns:
         """
         if machine.device == "cpu":
             host = host_key() if self._host_alone else None
-            keys, name = (() if host is None else (host,)), "the host's memory"
+            keys: tuple[str, ...] = () if host is None else (host,)
+            name = "the host's memory"
         else:
-            keys, name = self._keys_of(machine), f"{machine.device}:{machine.device_index}"
-            name = name if self._ranks == 1 else f"{machine.device}:{{}}"
+            keys = self._keys_of(machine)
+            name = f"{machine.device}:{machine.device_index}" if self._ranks == 1 else f"{machine.device}:{{}}"
         with self._holding(keys, name):
             yield
 
