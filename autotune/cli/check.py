@@ -1,6 +1,7 @@
 """``autotune check``: a gate before training. Is the recommendation still valid and safe here?"""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # what takes long to import comes when a file is read, and no
     from autotune.cli.progress import Progress
     from autotune.recommended.checked import Checked
     from autotune.recommended.given import CheckOptions
+    from autotune.report.fields import Document
 
 _DEFAULT_FILE = "autotune.json"
 
@@ -218,22 +220,49 @@ class _Check:
 
     def _renew(self, found: "Checked", progress: "Progress") -> None:
         """Search as the file's search did, and replace the file; it stays as it is until then, and if that fails."""
+        from autotune.cli.search import show
+        from autotune.report.document import document
+
+        given = self.options.get("storage")
+        storage = None if given is None else str(given)
+        if found.document.buckets:
+            self._renew_buckets(found, storage, progress)
+            return
+        result = api.search(found.plan, storage=storage, observer=progress)
+        self._replace(document(result), lambda output: show(result, output, verbose=self.verbose))
+
+    def _renew_buckets(self, found: "Checked", storage: str | None, progress: "Progress") -> None:
+        """The same for each length bucket of the file.
+
+        Raises:
+            NothingFits, TimeRanOut: one of them has no answer any more; the file stays as it is.
+        """
+        from autotune.cli.console import Screen
+        from autotune.report.buckets import bucket_table
+        from autotune.report.document import bucket_document
+
+        of_all, lengths = replace(found.plan, length_bucket=None), [one.max_length for one in found.document.buckets]
+        renewed = api.search_buckets(of_all, lengths, storage=storage, observer=progress)
+        if renewed.error is not None:
+            raise renewed.error
+        self._replace(
+            bucket_document(renewed), lambda output: Screen(stderr=False).say("\n".join(bucket_table(renewed)))
+        )
+
+    def _replace(self, content: "Document", show: Callable[[Path], None]) -> None:
         from autotune.cli.console import Screen
         from autotune.cli.pipeline import Pipeline
-        from autotune.cli.search import show
         from autotune.cli.write import write_whole
-        from autotune.report.document import document, to_text
+        from autotune.report.document import to_text
 
-        storage = self.options.get("storage")
-        result = api.search(found.plan, storage=None if storage is None else str(storage), observer=progress)
-        content, output = document(result), self.output or self.path
+        output = self.output or self.path
         try:
             write_whole(output, to_text(content))
         finally:  # the answer took long to find: it is shown also if the file cannot be written
             if self.json:
                 Screen(stderr=False).say(to_text(content).rstrip("\n"))
             else:
-                show(result, output, verbose=self.verbose)
+                show(output)
         Pipeline.of(self.title, self.output_files).publish(content)
 
     def _give_up(self, error: AutotuneError, progress: "Progress") -> None:

@@ -20,7 +20,8 @@ from autotune.errors import (
     WorkloadError,
 )
 from autotune.recommended.checked import Checked
-from autotune.report.document import read, schema
+from autotune.report.document import bucket_document, read, schema
+from tests.cli.bucketed import BUCKETED, PARTLY
 from tests.cli.checked import CHECKED, OUTDATED, UNSAFE
 from tests.cli.conftest import FakeApi, Invoke
 from tests.cli.results import MACHINE, PLAN, RESULT
@@ -185,6 +186,29 @@ def test_one_that_does_not_is_made_anew_by_the_same_search(invoke: Invoke, fake:
     assert [path.name for path in Path().iterdir()] == ["autotune.json"]
     assert "does not hold here" in ended.err and "searching again" in ended.err
     assert ended.out.startswith("max batch 27 - certified")
+
+
+def test_a_file_of_length_buckets_is_made_anew_for_each_of_them(invoke: Invoke, fake: FakeApi) -> None:
+    of_buckets = OUTDATED.document.model_copy(update={"buckets": bucket_document(BUCKETED).buckets})
+    fake.checked = replace(OUTDATED, document=of_buckets, plan=replace(PLAN, seed=7, length_bucket=2048))
+    Path("autotune.json").write_text("as it was")
+    ended = invoke("check", "--if-stale", "search")
+    assert ended.code == 0, ended.err
+    asked = fake.calls["search_buckets"]
+    assert (asked["buckets"], asked["plan"]) == ([64, 512, 2048], replace(PLAN, seed=7))
+    assert "search" not in fake.calls
+    assert [one.max_length for one in read(Path("autotune.json").read_text()).buckets] == [64, 512, 2048]
+    assert all(length in ended.out for length in ("64", "512", "2048"))
+
+
+def test_a_file_of_length_buckets_stays_where_one_of_them_has_no_answer_any_more(invoke: Invoke, fake: FakeApi) -> None:
+    of_buckets = OUTDATED.document.model_copy(update={"buckets": bucket_document(BUCKETED).buckets})
+    fake.checked, fake.bucketed = replace(OUTDATED, document=of_buckets), PARTLY
+    Path("autotune.json").write_text("as it was")
+    ended = invoke("check", "--if-stale", "search")
+    assert ended.code == 3
+    assert "error: length bucket 2048: nothing fits" in ended.err
+    assert Path("autotune.json").read_text() == "as it was"
 
 
 def test_under_json_the_new_document_is_all_of_stdout(invoke: Invoke, fake: FakeApi) -> None:

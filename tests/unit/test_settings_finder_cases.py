@@ -131,6 +131,28 @@ def test_c33_96_with_a_limit_of_40_is_three_times_32_and_never_40() -> None:
     assert certificate.batch_size * certificate.settings.accumulate == 96
 
 
+def limited_to(size: int) -> PlantedMachine:
+    """Where the user's own settings fit up to this size, and throughput still grows a little there."""
+    machine = PlantedMachine(
+        space=space_of(allow=("optimizer",)),
+        half=3.0,
+        fixed_bytes=500 * MIB,
+        sample_bytes=100 * MIB,
+        limit_bytes=(500 + 100 * size) * MIB,
+    )
+    assert machine.limit(Settings()) == size
+    return machine
+
+
+@pytest.mark.parametrize(("limit", "micro_batch"), [(95, 48), (96, 96), (97, 96), (100, 96), (110, 96), (130, 96)])
+def test_c33_the_largest_micro_batch_that_divides_is_tried_however_near_it_is_to_the_limit(
+    limit: int, micro_batch: int
+) -> None:
+    answer, _ = searched(limited_to(limit), effective_batch=96)
+    assert answer.settings is not None
+    assert (answer.recommended_batch, answer.settings.accumulate) == (micro_batch, 96 // micro_batch)
+
+
 @pytest.mark.parametrize(("effective", "world", "unit"), [(96, 1, 1), (192, 2, 8), (60, 1, 2), (4096, 4, 1)])
 def test_c33_micro_batch_accumulation_and_world_make_the_effective_batch(effective: int, world: int, unit: int) -> None:
     machine = PlantedMachine(

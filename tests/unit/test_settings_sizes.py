@@ -20,6 +20,13 @@ def test_an_effective_batch_leaves_its_divisors() -> None:
     assert Sizes(unit=7, bound=1000, share=96).down(96) is None
 
 
+def test_the_next_larger_size_is_a_divisor_as_well() -> None:
+    sizes = Sizes(unit=1, bound=1000, share=96)
+    assert [sizes.up(n, 96) for n in (1, 5, 25, 33, 91, 96)] == [1, 6, 32, 48, 96, 96]
+    assert Sizes(unit=8, bound=1000, share=96).up(9, 48) == 16
+    assert Sizes(unit=1, bound=1000).up(9, 48) == 9
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96])
 def test_micro_batches_and_accumulation_make_the_effective_batch(size: int) -> None:
     trained = Sizes(unit=1, bound=1000, share=96).trained(Settings(), size)

@@ -78,12 +78,16 @@ def size_to_grow_to(view: View, row: Row, *, compiled: bool = False) -> int | No
     limit, best = view.limit(row), view.goal.best(row)
     if limit is None or best is None:
         return None
-    safe = SAFE_SHARE * limit if compiled else best.size + round(SAFE_SHARE * (limit - best.size))
-    top = view.sizes.down(safe)
+    if view.sizes.share is not None and not compiled and not compiles(row.settings):
+        top = view.sizes.down(limit)  # below a divisor the next is often half: that is worth a probe that may fail
+    else:
+        safe = SAFE_SHARE * limit if compiled else best.size + round(SAFE_SHARE * (limit - best.size))
+        top = view.sizes.down(safe)
     if top is None:
         return None
     saturation = view.saturation_of(row).of_faster(_COMPILED if compiled else 1.0)
-    size = view.sizes.down(min(top, max(best.size, ceil(saturation.enough(top, _NEARLY)))))
+    enough = min(top, max(best.size, ceil(saturation.enough(top, _NEARLY))))
+    size = view.sizes.down(enough) if view.sizes.share is None else view.sizes.up(enough, top)
     rounder = view.sizes.round(size) if size else None
     return rounder if rounder and size and saturation.gain(rounder, size) < _NEARLY else size
 

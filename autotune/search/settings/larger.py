@@ -51,10 +51,11 @@ def _offer(view: View, row: Row, lead: Row, top: float) -> tuple[float, Row, int
     size = size_to_grow_to(view, row)
     if size is None or size <= max(row.speeds) or size in row.evidence.findings:
         return None
-    gain = view.saturation_of(row).gain(best.size, size)
-    if gain < (_WORTH_A_COMPILE if compiles(row.settings) else _WORTH_A_PROBE):
+    saturation = view.saturation_of(row)
+    otherwise = view.sizes.down(best.size) or best.size  # the fastest that was timed may divide no effective batch
+    if saturation.gain(otherwise, size) < (_WORTH_A_COMPILE if compiles(row.settings) else _WORTH_A_PROBE):
         return None
-    reach = best.value + gain
+    reach = best.value + saturation.gain(best.size, size)
     if row.settings != lead.settings and reach <= top + MARGIN:
         return None
     return reach, row, size

@@ -34,6 +34,11 @@ class Sizes:
         share = self.share
         return next((n for n in range(min(top, share), 0, -1) if share % n == 0 and n % self.unit == 0), None)
 
+    def up(self, size: int, top: int) -> int:
+        """The smallest legal size from ``size`` on, below ``top``, which is legal; else that."""
+        share = self.share or 0
+        return next((n for n in range(size, top) if share % n == 0 and n % self.unit == 0), top)
+
     def round(self, size: float) -> int | None:
         """As ``down``, and rounder where that costs little: kernels like powers of two, and 250 is no better than 256."""
         top = self.down(size)
