@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from tests import postgres as server_programs
 
 _MANY = 300
 """Modules imported since the last look; torch's compiler, which comes with the first optimizer step, has 800."""
+
+TESTS = Path(__file__).parent
+SLOW = {"process", "integration", "faults"}
+"""Folders of tests that start processes, seconds each."""
 
 _modules_then = 0
 _file_then: Path | None = None
@@ -46,6 +51,29 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         _freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)  # after what is not run was taken out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each worker its part of the slow files first and of the short tests then.
+
+    Each gets an equal number to begin with, and who is done takes from the end of another's: short tests are left there, so
+    that nobody waits for the last slow one. In the order of the folders all slow ones would be one worker's.
+    """
+    if _workers < 2:
+        return
+    slow = [item for item in items if item.path.relative_to(TESTS).parts[0] in SLOW]
+    first = set(slow)
+    others = [item for item in items if item not in first]
+    files = [list(found) for _, found in groupby(slow, key=lambda item: item.path)]
+    count, ordered = len(items), []
+    for worker in range(_workers):
+        end = count * (worker + 1) // _workers
+        ordered += [item for found in files[worker::_workers] for item in found]
+        fill = max(0, end - len(ordered))
+        ordered += others[:fill]
+        others = others[fill:]
+    items[:] = [*ordered, *others]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -20,7 +20,7 @@ from tests.unit.workload_files import load_file
 pytestmark = pytest.mark.integrations
 
 ASSETS = ROOT / "tests" / "assets" / "frameworks"
-STEP = 8
+STEP = 16
 BUDGET = Budget(limit_bytes=4 * GIB, source="test", capacity_bytes=4 * GIB, others_bytes=0, headroom_bytes=0)
 
 

@@ -49,14 +49,15 @@ def test_a_script_is_tuned_unchanged_to_the_limit_that_single_runs_show(
     folder, storage = tmp_path / "run", str(tmp_path / "ledger")
     folder.mkdir()
     own = ["--device", "cpu", "--memory-limit", limit, "--multiple-of", str(STEP), "--storage", storage]
-    argv = [sys.executable, "-m", "autotune", "search", *own, "--output", str(tmp_path / "autotune.json"), "--json"]
+    argv = [sys.executable, "-m", "autotune", "max-batch", *own, "--json"]
     done = run([*argv, "--", *words], folder, dict(os.environ))
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     answer = document["batch"]["max_batch"]
     assert document["batch"]["refuted_at"] == answer + STEP
     assert list(folder.iterdir()) == [], "logs and checkpoints went to {scratch}"
-    probes = api.show(document["search_id"], storage)[1]
+    (record,) = api.searches(storage)
+    probes = api.show(record.id, storage)[1]
     certificate = next(one for one in probes if one.form is Form.LONG and one.batch_size == answer)
     measurement = certificate.measurement
     assert (measurement.steps_executed, measurement.micro_batches, measurement.observed_batch) == (8, 2, answer)

@@ -41,6 +41,12 @@ def search(storage: str) -> Search:
     return run
 
 
+@pytest.fixture
+def certified_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks what certifies, as on CUDA: where no memory is the subject, a fresh interpreter each time shows nothing more."""
+    monkeypatch.setattr(Launcher, "_certifies_afresh", False)
+
+
 class Loaded:
     """Launchers of planted files, one at a time: tests that follow each other share one if they ask for the same."""
 
@@ -83,6 +89,10 @@ class Kept(Launcher):
         super().__init__(plan.source, timeout_s=plan.timeout_s, seed=plan.seed)
         self.arguments = arguments
 
+    def within(self, timeout_s: float) -> None:
+        """The wall limit of each probe from now on."""
+        self._timeout_s = timeout_s
+
     def preload(self, device: str) -> None:
         if self._guarded.process is None:
             super().preload(device)
@@ -111,7 +121,9 @@ def search_forked(storage: str, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> 
 
     def run(*args: object, **options: object) -> SearchResult:
         kept.arguments.write_text(json.dumps([str(arg) for arg in args]))
-        result = api.search(planned("planted.py", f"@{kept.arguments}", **options), storage=storage)
+        plan = planned("planted.py", f"@{kept.arguments}", **options)
+        kept.within(plan.timeout_s)
+        result = api.search(plan, storage=storage)
         assert {probe.launcher for probe in result.probes} == {"fork"}
         return result
 

@@ -151,9 +151,9 @@ def test_a_script_of_a_shell_that_no_one_can_import_is_tuned_unchanged_and_the_a
         "--memory-limit",
         str(TIGHT_BYTES),
         "--multiple-of",
-        "32",
+        "64",
         "--start-batch",
-        "96",
+        "64",
         "--storage",
         storage,
     ]
@@ -169,11 +169,11 @@ def test_a_script_of_a_shell_that_no_one_can_import_is_tuned_unchanged_and_the_a
     assert (
         f"next\ntrain with batch size {micro_batch} (batch.micro_batch in autotune.json)\nTRAIN_BATCH=" in done.stdout
     )
-    assert document["batch"]["refuted_at"] == answer + 32
+    assert document["batch"]["refuted_at"] == answer + 64
     assert document["evidence"]["samples_per_second"] > 0
     (record,) = api.searches(storage)
     plan = api.plan("", command=[script], templates=["batch=env:TRAIN_BATCH"], memory_limit=TIGHT_BYTES)
-    for size, fits in ((answer, True), (answer + 32, False)):
+    for size, fits in ((answer, True), (answer + 64, False)):
         again = probe(plan.source.command, size, "batch=env:TRAIN_BATCH", form=Form.LONG, limit_bytes=TIGHT_BYTES)
         assert again.fits is fits
     assert record.answer is not None
@@ -295,7 +295,7 @@ def test_an_exit_code_is_that_of_the_script_and_a_deadline_holds_though_it_goes_
     failed = probe(behaving("exits"), 2)
     assert failed.failure is not None
     assert (failed.failure.cause, failed.failure.exit_code) == (Cause.NO_ANSWER, 3)
-    assert probe(behaving("hangs"), 2, timeout_s=15.0).outcome is Outcome.TIMED_OUT
+    assert probe(behaving("hangs"), 2, timeout_s=8.0).outcome is Outcome.TIMED_OUT
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 
 from autotune import api
 from autotune.model import Cause, Form, Outcome, Question, Reason, SearchResult
+from autotune.probe import linux
 from autotune.probe.launcher import Launcher
 from autotune.report.document import document, to_text
 from autotune.units import parse_bytes
@@ -38,29 +39,30 @@ def train_alone(name: str, batch_size: int, limit: str) -> subprocess.CompletedP
 
 
 def test_tiny_gpt_is_limited_by_real_memory_as_an_exhaustive_sweep_shows_and_trains_alone_at_the_answer(
-    storage: str,
+    storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every multiple of 4 in the long form; below 4 samples the heap's luck decides (a sample is 2.3 MiB)."""
-    result = search("tiny_gpt.py", storage, memory_limit=LIMIT, recommend=False, multiple_of=4)
+    """Every multiple of 8 in the long form; below 4 samples the heap's luck decides (a sample is 2.3 MiB)."""
+    result = search("tiny_gpt.py", storage, memory_limit=LIMIT, recommend=False, multiple_of=8)
     answer = result.answer.max_batch
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.outcome is Outcome.OUT_OF_MEMORY
     assert "DefaultCPUAllocator" in result.refutation.failure.message
-    assert result.answer.refuted_at == answer + 4
+    assert result.answer.refuted_at == answer + 8
     alone = train_alone("tiny_gpt.py", answer, LIMIT)
     assert alone.returncode == 0, alone.stderr
     assert "loss after 50 steps" in alone.stdout
     plan = result.plan
     fits = []
+    monkeypatch.setattr(linux, "IS_LINUX", False)  # long probes are spawned anyway: no zygote to fork from
     with Launcher(plan.source, timeout_s=60, seed=plan.seed) as launcher:
-        launcher.describe("cpu", 4)
-        for size in range(4, answer + 13, 4):
+        launcher.machine = result.machine
+        for size in range(8, answer + 17, 8):
             question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
             if launcher.probe(question, result.budget, 0).fits:
                 fits.append(size)
-    assert answer >= 12, "enough sizes to sweep"
-    assert fits[-1] - 4 <= answer <= fits[-1]
-    assert fits == list(range(4, fits[-1] + 1, 4)), "no holes below the limit"
+    assert answer >= 16, "enough sizes to sweep"
+    assert fits[-1] - 8 <= answer <= fits[-1]
+    assert fits == list(range(8, fits[-1] + 1, 8)), "no holes below the limit"
 
 
 def test_convnet_is_searched_with_its_evaluation(storage: str) -> None:

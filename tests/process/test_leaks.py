@@ -1,11 +1,11 @@
 """Memory that grows from step to step is no safe batch, and what grows is said; what settles is left alone."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from autotune import api
 from autotune.model import Budget, Cause, Form, Outcome, ProbeResult, Question, Reason
+from autotune.probe import linux
+from autotune.probe.devices import look_at_device
 from autotune.probe.launcher import Launcher
 from autotune.units import GIB, MIB
 from tests.process.support import ASSETS
@@ -17,15 +17,15 @@ def certifying(kind: str) -> ProbeResult:
     """The long form of leaking.py at a batch whose activations take 4 MiB and whose inputs take 2 MiB."""
     plan = api.plan(str(ASSETS / "leaking.py"), script_args=[kind], device="cpu")
     with Launcher(plan.source, timeout_s=60, seed=0) as launcher:
-        launcher.describe("cpu", 1)
+        launcher.machine = look_at_device("cpu")
         return launcher.probe(Question(batch_size=1024, form=Form.LONG, reason=Reason.CERTIFY), BUDGET, 0)
 
 
 @pytest.fixture(autouse=True)
-def steady_heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def steady_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large tensors are mapped one by one, so that what a step leaves is what it keeps."""
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")
-    yield
+    monkeypatch.setattr(linux, "IS_LINUX", False)  # long probes are spawned anyway: no zygote to fork from
 
 
 def test_c28_outputs_kept_with_their_graph_are_a_leak_of_so_much_a_step_that_ends_at_a_step() -> None:

@@ -106,9 +106,8 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-def test_python_gets_a_batch_for_each_bucket(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Launcher, "_certifies_afresh", False)  # no memory is the subject
-
+@pytest.mark.usefixtures("certified_in_forks")
+def test_python_gets_a_batch_for_each_bucket(storage: str) -> None:
     found = find_max_batch(
         make_model,
         make_dataset=make_dataset,

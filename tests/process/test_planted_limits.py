@@ -44,34 +44,34 @@ def test_c14_every_wording_of_out_of_memory_gives_the_exact_limit(search_forked:
     ("kind", "phase"),
     [("backward", Phase.BACKWARD), ("optimizer", Phase.OPTIMIZER)],
 )
-def test_c07_a_limit_in_a_later_phase_is_found_and_named(search: Search, kind: str, phase: Phase) -> None:
-    result = search(kind, LIMIT)
+def test_c07_a_limit_in_a_later_phase_is_found_and_named(search_forked: Search, kind: str, phase: Phase) -> None:
+    result = search_forked(kind, LIMIT)
     assert (result.answer.max_batch, result.answer.refuted_at) == (LIMIT, LIMIT + 1)
     assert result.refutation is not None and result.refutation.failure is not None
     assert (result.refutation.outcome, result.refutation.failure.phase) == (Outcome.OUT_OF_MEMORY, phase)
 
 
-def test_c07_a_limit_that_shows_only_in_the_second_step_is_found(search: Search) -> None:
-    result = search("step2", LIMIT)
+def test_c07_a_limit_that_shows_only_in_the_second_step_is_found(search_forked: Search) -> None:
+    result = search_forked("step2", LIMIT)
     assert (result.answer.max_batch, result.answer.refuted_at) == (LIMIT, LIMIT + 1)
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.failure.step == 2
 
 
-def test_c01_steps_counted_per_process_do_not_add_up_over_probes(search: Search) -> None:
+def test_c01_steps_counted_per_process_do_not_add_up_over_probes(search_forked: Search) -> None:
     """The training stands still after 12 forward calls of one process: more than a probe makes, fewer than the search."""
-    result = search("noop", 12, max_batch=16)
+    result = search_forked("noop", 12, max_batch=16)
     assert result.answer.max_batch == 16
     assert sum(probe.measurement.steps_executed for probe in result.probes) > 12
 
 
-def test_c01_training_that_stands_still_is_an_error_and_never_fits(search: Search) -> None:
+def test_c01_training_that_stands_still_is_an_error_and_never_fits(search_forked: Search) -> None:
     with pytest.raises(WorkloadError, match="3 of 8 training steps really ran"):
-        search("noop", 3, max_batch=16)
+        search_forked("noop", 3, max_batch=16)
 
 
-def test_c02_the_data_set_bounds_the_batch(search: Search) -> None:
-    result = search("rows", 100)
+def test_c02_the_data_set_bounds_the_batch(search_forked: Search) -> None:
+    result = search_forked("rows", 100)
     assert (result.answer.max_batch, result.answer.limited_by) == (100, "data_set")
     assert len(result.probes) <= 9
 
@@ -170,6 +170,7 @@ def test_causes_are_stored_beside_outcomes(search_forked: Search) -> None:
     assert result.answer.limited_by == Cause.SIZE_LIMIT
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_c11_an_evaluation_that_fails_has_a_limit_of_its_own_and_leaves_training_s(search: Search) -> None:
     result = search("evaluate", LIMIT, max_batch=64)
     assert (result.answer.max_batch, result.answer.limited_by) == (64, "max_batch")
@@ -183,6 +184,7 @@ def test_c11_an_evaluation_that_fails_has_a_limit_of_its_own_and_leaves_training
     assert (again.probes[-1].batch_size, again.probes[-1].evaluate_at) == (64, LIMIT)
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_c11_a_size_of_evaluation_that_is_asked_for_is_blamed_on_evaluation(search: Search) -> None:
     result = search("evaluate", LIMIT, max_batch=8, eval_batch=40)
     assert (result.answer.max_batch, result.answer.evaluation) == (

@@ -38,6 +38,7 @@ def probe(loaded: Loaded) -> Probe:
     return run
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_a_shorter_batch_that_takes_more_memory_is_what_limits(search: Search) -> None:
     result = search("dear", CAPACITY, round(LENGTH * DEAR), file="varying.py")
     assert (result.answer.max_batch, result.answer.refuted_at) == (CAPACITY // 2, CAPACITY // 2 + 1)
@@ -70,6 +71,7 @@ def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback(p
     assert "in shorten" in long.failure.traceback and "varying.py" in long.failure.traceback
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_a_search_whose_shorten_raises_ends_with_its_traceback(search: Search) -> None:
     with pytest.raises(WorkloadError) as raised:
         search("raises", file="varying.py", max_batch=64)
