@@ -48,9 +48,10 @@ def test_a_script_is_tuned_unchanged_to_the_limit_that_single_runs_show(
     words = (sys.executable, str(ROOT / "tests" / "assets" / "commands" / script), *options)
     folder, storage = tmp_path / "run", str(tmp_path / "ledger")
     folder.mkdir()
-    own = ["--device", "cpu", "--memory-limit", limit, "--multiple-of", str(STEP), "--storage", storage]
+    sizes = ["--multiple-of", str(STEP), "--start-batch", str(2 * STEP)]
+    own = ["--device", "cpu", "--memory-limit", limit, *sizes, "--storage", storage]
     argv = [sys.executable, "-m", "autotune", "max-batch", *own, "--json"]
-    done = run([*argv, "--", *words], folder, dict(os.environ))
+    done = run([*argv, "--", *words], folder, dict(os.environ), timeout_s=400)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     answer = document["batch"]["max_batch"]

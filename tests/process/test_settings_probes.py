@@ -126,7 +126,7 @@ def test_c31_compiling_is_told_apart_from_training_and_new_shapes_are_counted(
     launched_anew: Callable[[str], Probe], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The one test that really compiles: a third of a minute of it."""
-    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "0")  # plain code compiles faster, and no trial of vector units before it
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "0")  # plain code compiles faster, without a trial of vector units
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     probe = launched_anew("lengths")(settings=COMPILED)
     assert probe.fits, probe.failure
