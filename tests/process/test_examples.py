@@ -18,8 +18,8 @@ from autotune.units import parse_bytes
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 LIMIT = "384MiB"
-"""A quarter of it is left to the training, as nearly 300 MiB are torch's own: some 20 samples of tiny_gpt.py, which take a
-third of the time that 45 take under the 512 MiB of the documentation, and a sweep a tenth."""
+"""A quarter of it is left to the training, as nearly 300 MiB are torch's own: a third of the time of the 512 MiB of the
+documentation."""
 
 
 def search(name: str, storage: str, **options: object) -> SearchResult:
@@ -41,14 +41,15 @@ def train_alone(name: str, batch_size: int, limit: str) -> subprocess.CompletedP
 def test_tiny_gpt_is_limited_by_real_memory_as_an_exhaustive_sweep_shows_and_trains_alone_at_the_answer(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every multiple of 8 in the long form; below 4 samples the heap's luck decides (a sample is 2.3 MiB)."""
-    result = search("tiny_gpt.py", storage, memory_limit=LIMIT, recommend=False, multiple_of=8)
+    """Every multiple of 8 in the long form. 16 samples take some 350 MiB with what is mapped and never touched, 24 some 385."""
+    limit = "366MiB"
+    result = search("tiny_gpt.py", storage, memory_limit=limit, recommend=False, multiple_of=8)
     answer = result.answer.max_batch
     assert result.refutation is not None and result.refutation.failure is not None
     assert result.refutation.outcome is Outcome.OUT_OF_MEMORY
     assert "DefaultCPUAllocator" in result.refutation.failure.message
     assert result.answer.refuted_at == answer + 8
-    alone = train_alone("tiny_gpt.py", answer, LIMIT)
+    alone = train_alone("tiny_gpt.py", answer, limit)
     assert alone.returncode == 0, alone.stderr
     assert "loss after 50 steps" in alone.stdout
     plan = result.plan
