@@ -86,6 +86,7 @@ def test_garbage_on_every_descriptor_does_not_hide_the_answer(search: Search) ->
     assert "garbage" in result.certificate.stdout_tail
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_output_that_looks_like_an_answer_is_only_output(search: Search) -> None:
     result = search("prints", max_batch=2)
     assert result.certificate.measurement.steps_executed == 8

@@ -96,6 +96,7 @@ def test_c10_steps_go_from_candidate_to_candidate_the_worst_first() -> None:
     assert timed.fits, "what is compared by its times is the same batch in every step"
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 @pytest.mark.parametrize("form", ["drop", "stream"])
 def test_c02_a_real_loader_over_ten_rows_ends_the_search_at_ten(search: Search, form: str) -> None:
     result = search(form, 10, file="loaded.py")
@@ -104,6 +105,7 @@ def test_c02_a_real_loader_over_ten_rows_ends_the_search_at_ten(search: Search, 
     assert all(p.measurement.observed_batch == p.batch_size for p in result.probes if p.fits)
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_c16_a_last_batch_of_one_is_warned_of_with_the_cure(search: Search) -> None:
     result = search("norm set", 65, file="loaded.py", start_batch=63)
     assert (result.answer.max_batch, result.answer.refuted_at) == (64, 65)
