@@ -4,7 +4,6 @@ Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself f
 6 check failed, 124 time ran out with no result, 130 and 143 interrupted, 141 nobody reads stdout any more.
 """
 
-import gc
 import os
 import select
 import sys
@@ -27,9 +26,6 @@ _CODE_USAGE = 2
 _CODE_SIGINT = 130
 _CODE_STDOUT_CLOSED = 141  # what shells report of a program that died of SIGPIPE
 _STDOUT = 1
-_OBJECTS = 200_000
-"""Made before garbage is looked for. Loading a ledger makes 120,000, none of them garbage, and to look through them again
-and again took a tenth of the time of ``runs ls``."""
 _COMPLETION = "_AUTOTUNE_COMPLETE"
 """Set by the shell's completion function."""
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -69,7 +65,6 @@ def _root(
 
 def main(program: str = PROGRAM) -> NoReturn:
     """Entry point of the command; exits."""
-    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the encoding lacks must not end a search
