@@ -9,7 +9,7 @@ import typing
 
 if typing.TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
     from autotune.front.max_batch import MaxBatch
@@ -18,6 +18,7 @@ if typing.TYPE_CHECKING:
         Bucketed,
         Diagnosis,
         Explanation,
+        Findings,
         Machine,
         Plan,
         ProbeResult,
@@ -338,6 +339,62 @@ def report(search_id: str | None = None, *, storage: str | None = None) -> View:
     from autotune.front import kept
 
     return kept.report(search_id, storage)
+
+
+def diagnose(
+    workload: object,
+    make_batch: Callable[[int], object] | None = None,
+    *,
+    functions: Mapping[str, object] | None = None,
+    script_args: Sequence[str] = (),
+    batch: int | None = None,
+    steps: int | None = None,
+    only: Sequence[str] = (),
+    output: str | os.PathLike[str] | None = None,
+    recommendation: str | os.PathLike[str] = "autotune.json",
+    storage: str | os.PathLike[str] | None = None,
+    observer: SearchObserver | None = None,
+    **options: Unpack[PlanOptions],
+) -> Findings:
+    """What a training does with memory over many steps: above all whether something grows, what, and made where.
+
+    Args:
+        workload: as in ``find_max_batch``, but no command.
+        make_batch: as in ``find_max_batch``.
+        functions: ``loss``, ``make_optimizer`` … as ``find_max_batch`` takes them, where ``workload`` is no reference.
+        script_args: what the file shall see in ``sys.argv[1:]``.
+        batch: size to train at; None = what ``recommendation`` or the ledger say of this workload, else a small one.
+        steps: training steps to look at; None = as many as it takes to tell.
+        only: sections; none = all.
+        output: folder for files that a section leaves.
+        recommendation: an ``autotune.json``; there need be none.
+        storage: ledger to look for an earlier answer in; there need be none.
+        observer: is told what happens; default: as in ``find_max_batch``.
+        options: ``device``, ``memory_limit``, ``timeout_s``, ``seed``, ``precision`` … as in ``find_max_batch``.
+
+    Raises:
+        NothingFits: not even one step fits.
+        WorkloadError: the workload fails by itself; ``detail`` is its traceback.
+        EnvironmentTrouble: device or processes are not usable.
+        UsageError: an argument makes no sense.
+    """
+    from autotune.front import diagnosing
+
+    return diagnosing.diagnose(
+        workload,
+        {"make_batch": make_batch, **(functions or {})},
+        options,
+        script_args=script_args,
+        asked=diagnosing.Asked(
+            batch=batch,
+            steps=steps,
+            only=tuple(only),
+            output=output,
+            recommendation=recommendation,
+            storage=storage,
+        ),
+        observer=observer,
+    )
 
 
 def doctor(storage: str | None = None) -> Diagnosis:

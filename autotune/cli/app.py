@@ -15,7 +15,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from autotune.cli import check, doctor, explain, export, init, inspect, max_batch, report, runs, schema, search, watch
+from autotune.cli import (
+    check,
+    diagnose,
+    doctor,
+    explain,
+    export,
+    init,
+    inspect,
+    max_batch,
+    report,
+    runs,
+    schema,
+    search,
+    watch,
+)
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError
@@ -43,6 +57,7 @@ app.command("inspect")(inspect.inspect)
 app.command("init")(init.init)
 app.add_typer(runs.runs, name="runs")
 app.command("explain")(explain.explain)
+app.command("diagnose")(diagnose.diagnose)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("schema")(schema.schema)

@@ -6,6 +6,8 @@ Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), ins
 from autotune.model.buckets import Bucketed, BucketResult
 from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
+from autotune.model.findings import Findings, Section
+from autotune.model.leaks import LeakEvidence, LeakKind, Leaks, Rate, Suspect
 from autotune.model.machine import Budget, Machine, digest, short_digest
 from autotune.model.probe import (
     Comparison,
@@ -69,9 +71,13 @@ __all__ = [
     "Explanation",
     "Fact",
     "Failure",
+    "Findings",
     "Foretold",
     "Form",
     "Health",
+    "LeakEvidence",
+    "LeakKind",
+    "Leaks",
     "LengthBucket",
     "LoaderInfo",
     "Loading",
@@ -92,17 +98,20 @@ __all__ = [
     "ProbeResult",
     "Question",
     "RankResult",
+    "Rate",
     "Reason",
     "Recognised",
     "SearchRecord",
     "SearchResult",
     "SearchState",
     "SearchSummary",
+    "Section",
     "Seen",
     "SeenDevice",
     "Settings",
     "Source",
     "Stop",
+    "Suspect",
     "Trace",
     "TrainingStatus",
     "Traits",

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import PositiveInt, TypeAdapter, ValidationError
 
+from autotune.diagnose.evidence import EVIDENCE
 from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError, WorkloadError
 from autotune.memory.encoding import decode
 from autotune.model import (
@@ -22,6 +23,7 @@ from autotune.model import (
     Phase,
     ProbeResult,
     Question,
+    Section,
     Trace,
     WorkloadInfo,
 )
@@ -97,6 +99,8 @@ class _Answer:
     memory: _Memory | None = None
     refused: dict[str, str] | None = None
     described: dict[str, dict[str, Any]] | None = None
+    examined: dict[str, Any] | None = None
+    """Of ``examine``: fields of the section's noun, not yet validated."""
     fork_safe: bool | None = None
     why: str = ""
     failed_at: float | None = None
@@ -291,6 +295,15 @@ def describe_result(described: dict[str, dict[str, Any]]) -> tuple[WorkloadInfo,
     """
     workload: WorkloadInfo = _described(WorkloadInfo, described.get("workload"), "the describing process")
     return workload, machine_result(described)
+
+
+def section_result(section: Section, examined: dict[str, Any]) -> Any:
+    """Validated noun of one section of a diagnosis (``diagnose.evidence``).
+
+    Raises:
+        EnvironmentTrouble: the message has another form.
+    """
+    return _described(EVIDENCE[section], examined, f"the process that looks at {section}")
 
 
 def probe_result(

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from autotune.model import (
     Outcome,
     ProbeResult,
     Question,
+    Section,
     Settings,
     Source,
     WorkloadInfo,
@@ -36,6 +38,7 @@ from autotune.probe.answers import (
     read_answer,
     read_trace,
     refusal,
+    section_result,
     tail,
 )
 from autotune.probe.classify import classify
@@ -52,6 +55,17 @@ _FIRST_S = 10.0
 _FIRST_DEVICE_S = 60.0
 """... and to start the device: a driver takes a second, on a host with many devices several."""
 _NO_SETTINGS = Settings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """The end of a process that looked at a training."""
+
+    seen: Any
+    """The section's noun (``diagnose.evidence``), complete or up to the failure; None where nothing was answered."""
+    outcome: Outcome = Outcome.FITS
+    failure: Failure | None = None
+    """What ended it too early; None exactly when the outcome is ``fits``."""
 
 
 class Launcher:
@@ -223,6 +237,48 @@ class Launcher:
         if self._ranks == 1:
             return result(ended, stdout, stderr)
         return verdict(ended, [(stdout, stderr), *map(self._logs, range(1, self._ranks))], result)
+
+    def examine(
+        self, section: Section, batch_size: int, settings: Settings, budget: Budget, **details: Any
+    ) -> Examined:
+        """Look at a training for one section of a diagnosis, in a process of its own.
+
+        ``details``: ``steps`` and ``output`` as in ``Order``.
+
+        Raises:
+            AutotuneError: the worker refused its order.
+            EnvironmentTrouble: the process cannot be started, or others hold the device for too long.
+        """
+        assert self.machine is not None, "describe() comes first"
+        device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
+        with self.turn():
+            ended, _, stderr, _ = self._run(
+                Op.EXAMINE,
+                section=section,
+                device=device,
+                device_uuid=self._nvml_uuids[0],
+                batch_size=batch_size,
+                settings=settings,
+                limit_bytes=budget.limit_bytes,
+                **details,
+            )
+        answer = read_answer(ended)
+        if answer and answer.refused is not None:
+            raise refusal(answer.refused)
+        seen = section_result(section, answer.examined) if answer and answer.examined is not None else None
+        if answer is not None and not answer.raised:
+            return Examined(seen=seen)
+        outcome, failure = classify(
+            evidence(
+                ended,
+                answer,
+                device=self.machine.device,
+                capacity_bytes=budget.limit_bytes,
+                stderr_tail=tail(stderr),
+                allocator=settings.allocator,
+            )
+        )
+        return Examined(seen=seen, outcome=outcome, failure=failure)
 
     def _others_bytes(self) -> tuple[int | None, ...]:
         """Memory of each rank's device in use while no probe runs; None where that cannot be told."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from autotune.model import Form, Settings, Source
+from autotune.model import Form, Section, Settings, Source
 from autotune.probe.workplace import write_working_file
 
 
@@ -19,6 +19,8 @@ class Op(StrEnum):
     """Look at the machine alone; nothing is loaded."""
     DESCRIBE = "describe"
     PROBE = "probe"
+    EXAMINE = "examine"
+    """Look at a training for one section of a diagnosis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,12 @@ class Order:
     """For ``describe``: what to find out of the data besides."""
     trace_path: str = ""
     """File the trace is written to."""
+    section: Section | None = None
+    """For ``examine``: which."""
+    steps: int | None = None
+    """For ``examine``: training steps to look at; None = as many as the section needs."""
+    output: str = ""
+    """For ``examine``: folder for files that the section leaves; empty = none are wanted."""
     prebuild_s: float | None = None
     """For ``describe``: the zygote is to make the model for the probes meanwhile, if that takes it no longer; None = no."""
     rank: int = 0
@@ -75,12 +83,14 @@ class Order:
         fields = json.loads(Path(path).read_text())
         source, settings, reference = fields.pop("source"), fields.pop("settings"), fields.pop("reference")
         fields["length_buckets"] = tuple(fields["length_buckets"])
+        section = fields.pop("section")
         lists = {name: tuple(value) for name, value in source.items() if isinstance(value, list)}
         return cls(
             op=Op(fields.pop("op")),
             form=Form(fields.pop("form")),
             source=Source(**{**source, **lists}),
             settings=Settings.from_fields(settings),
+            section=None if section is None else Section(section),
             reference=None if reference is None else Settings.from_fields(reference),
             **fields,
         )

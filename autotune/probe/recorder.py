@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import torch
 
+from autotune.diagnose.examiner import Examiner
 from autotune.model import Composition, Measurement, PassPeaks, Phase, PhaseMemory
 from autotune.probe.history import History
 from autotune.probe.meter import Meter, Peak
@@ -21,6 +22,8 @@ class Recorder:
     def __init__(self, channel: Channel, meter: Meter) -> None:
         self.meter = meter
         self.history: History | None = None
+        self.examiner: Examiner | None = None
+        """Of a diagnosis."""
         self.phase: Phase | None = None
         self.step: int | None = None
         self.batch_size: int | None = None
@@ -86,6 +89,11 @@ class Recorder:
             reserved = None if peak.reserved_bytes is None else max(peak.reserved_bytes, known.reserved_bytes or 0)
             peak = Peak(max(peak.allocated_bytes, known.allocated_bytes), reserved)
         self._peaks[phase] = peak
+
+    @property
+    def highest_bytes(self) -> int:
+        """Peak of allocated memory over all phases of the steps, building left out."""
+        return max((peak.allocated_bytes for phase, peak in self._peaks.items() if phase is not Phase.BUILD), default=0)
 
     def read_device(self) -> None:
         """Note the non-PyTorch memory now; it only ever grows, as libraries load their kernels."""

@@ -52,7 +52,7 @@ class Steps:
         self._reference: tuple[object, int] | None = None
         self._loss: torch.Tensor | None = None
         self._losses: list[weakref.ref[torch.Tensor]] = []
-        """Of each micro-batch, as the workload returned it."""
+        """Of each micro-batch, as the workload returned it; those that are gone are left out."""
         self.before = 0
         """Steps of this process that do not count, made before those that do: where something happens is told by all."""
         self.candidates = 1
@@ -109,7 +109,7 @@ class Steps:
             with accumulating(self._model, last=micro == applied.settings.accumulate - 1):
                 with recorder.during(Phase.FORWARD, at), applied.autocast():
                     self._loss = self._workload.loss(self._model, self._batch)
-                self._losses.append(weakref.ref(self._loss))
+                self._losses = [*(kept for kept in self._losses if kept() is not None), weakref.ref(self._loss)]
                 self._see_whole_model()
                 with recorder.during(Phase.BACKWARD, at):
                     applied.backward(self._loss)

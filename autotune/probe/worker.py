@@ -23,6 +23,7 @@ from autotune.model import Phase
 from autotune.probe import linux
 from autotune.probe.describe import describe
 from autotune.probe.devices import look_at_device
+from autotune.probe.examining import examine
 from autotune.probe.group import Alone, Group
 from autotune.probe.measure import run_probe
 from autotune.probe.meter import make_meter
@@ -88,7 +89,7 @@ def work(
     step_imports_bytes: int = 0,
     model: nn.Module | None = None,
 ) -> NoReturn:
-    """Do one order (``describe`` or ``probe``), answer, and end the process without running exit handlers.
+    """Do one order (``describe``, ``probe`` or ``examine``), answer, and end the process without running exit handlers.
 
     Args:
         order: what to do.
@@ -109,6 +110,9 @@ def work(
     try:
         if order.op is Op.DESCRIBE:
             channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
+        elif order.op is Op.EXAMINE:
+            examine(order, workload, device, recorder, model)
+            channel.send("answer", examined=_examined(recorder), batch_size=recorder.batch_size, launcher=launcher)
         else:
             group = run_probe(order, workload, device, recorder, model)
             _write_trace(order, recorder)
@@ -128,6 +132,7 @@ def work(
             batch_size=recorder.batch_size,
             memory=state,
             measurement=recorder.measurement(time.perf_counter() - started),
+            examined=_examined(recorder),
             launcher=launcher,
             failed_at=failed_at,
             **told(error),
@@ -135,6 +140,11 @@ def work(
     else:
         group.leave()
     _leave()
+
+
+def _examined(recorder: Recorder) -> dict[str, object] | None:
+    """What the section of a diagnosis saw so far; None in a probe."""
+    return None if recorder.examiner is None else recorder.examiner.facts()
 
 
 def _write_trace(order: Order, recorder: Recorder) -> None:

@@ -26,6 +26,7 @@ COMMANDS = dict(_commands(get_command(app)))
 def test_the_commands_are_those_promised() -> None:
     assert sorted(" ".join(path) for path in COMMANDS) == [
         "check",
+        "diagnose",
         "doctor",
         "explain",
         "export",

@@ -1,0 +1,108 @@
+"""``autotune diagnose``: what a training does with memory over many steps, and what is wrong with it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune import api
+from autotune.cli.invocation import Invocation
+from autotune.cli.options import Device, DeviceWait, Json, Quiet, ScriptArgs, Storage
+from autotune.errors import CheckFailed, UsageError
+
+_Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="What to train: FILE.py[:NAME] or package.module[:NAME], as for search.",
+        show_default=False,
+    ),
+]
+_Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        metavar="N",
+        min=1,
+        help="Size to train at. Default: that of autotune.json or of the ledger, else a small one.",
+        show_default=False,
+    ),
+]
+_Steps = Annotated[
+    int | None,
+    typer.Option("--steps", metavar="N", min=1, help="Steps to look at. Default: as many as tell.", show_default=False),
+]
+_Only = Annotated[
+    str | None,
+    typer.Option(
+        "--only", metavar="SECTIONS", help="Sections between commas: leaks. Default: all.", show_default=False
+    ),
+]
+_MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Pretend the device has this much: 512MiB, 24GiB. Default: what is free, less a little headroom.",
+        show_default=False,
+    ),
+]
+_Output = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for files that a section leaves. Default: none.", show_default=False),
+]
+_Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of each section.")]
+
+
+def diagnose(
+    context: typer.Context,
+    model: _Model = None,
+    args: ScriptArgs = None,
+    batch: _Batch = None,
+    steps: _Steps = None,
+    only: _Only = None,
+    memory_limit: _MemoryLimit = None,
+    device: Device = "auto",
+    timeout: _Timeout = 300.0,
+    device_wait: DeviceWait = 600.0,
+    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    output: _Output = None,
+    storage: Storage = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train for some steps and say what leaks, where it is made, and when it would run out.
+
+    Exit code 0 if nothing is wrong, 6 if memory grows from step to step.
+    """
+    from autotune.cli.asking import verbosity
+    from autotune.cli.console import Screen
+    from autotune.cli.progress import Progress
+    from autotune.report.findings import findings_json, findings_text
+
+    invocation: Invocation = context.obj
+    ref, script_args, words = invocation.split(model, args or ())
+    if words:
+        raise UsageError(
+            "a training command cannot be diagnosed: its steps are not autotune's to take",
+            hint="give a file with make_model() and make_batch(batch_size): autotune init writes one",
+        )
+    progress = Progress(Screen(stderr=True), verbosity(quiet=quiet, verbose=False))
+    with progress:
+        findings = api.diagnose(
+            ref,
+            script_args=script_args,
+            batch=batch,
+            steps=steps,
+            only=(only,) if only else (),
+            output=output,
+            storage=storage,
+            observer=progress,
+            memory_limit=memory_limit,
+            device=device,
+            timeout_s=timeout,
+            device_wait_s=device_wait,
+            seed=seed,
+        )
+    Screen(stderr=False).say(findings_json(findings) if json else findings_text(findings))
+    if not findings.clean:
+        raise typer.Exit(CheckFailed.exit_code)

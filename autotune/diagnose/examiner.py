@@ -1,0 +1,52 @@
+"""How a section of a diagnosis looks at a training from inside a probe process."""
+
+from typing import Protocol
+
+import torch
+
+from autotune.workload.task import Workload
+
+
+class Training(Protocol):
+    """A training that is stepped by whoever looks at it. Built, on its device, under its memory limit, not yet stepped."""
+
+    workload: Workload
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+    batch_size: int
+    limit_bytes: int
+    """The budget."""
+    cap_bytes: int | None
+    """What the allocator (CUDA) or the process (CPU) may hold of it."""
+
+    def step(self) -> None:
+        """One whole optimizer step on a fresh batch, as a probe takes it. Raises whatever the user's code raises."""
+        ...
+
+    def held_bytes(self) -> int:
+        """What the allocator (CUDA) or the process (CPU) holds now, less the batch itself."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """The most that was allocated within the last step."""
+        ...
+
+
+class Examiner(Protocol):
+    """One section's observer. Made anew in each process."""
+
+    def begin(self, device: torch.device) -> None:
+        """The device is started; the model is not made yet."""
+        ...
+
+    def run(self, training: Training) -> None:
+        """Step the training and look at it."""
+        ...
+
+    def facts(self) -> dict[str, object]:
+        """What was seen as the fields of the section's wire noun (``evidence.py``), JSON-able.
+
+        Asked for at any moment, also after the training or this examiner has failed.
+        """
+        ...

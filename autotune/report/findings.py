@@ -1,0 +1,45 @@
+"""A diagnosis as text and as JSON: the answer of each section first, then what it rests on. Pure."""
+
+from collections.abc import Callable
+
+from autotune.model import Findings
+from autotune.report.leaks import leak_facts, leak_lines
+from autotune.report.records import to_json
+from autotune.units import format_bytes
+
+_TEXTS: dict[str, tuple[Callable[[Findings], object], Callable[[Findings], list[str]]]] = {
+    "leaks": (lambda findings: findings.leaks, leak_lines),
+}
+"""Section -> (its noun, or None where it was not asked for; its lines)."""
+_FACTS: dict[str, Callable[[Findings], object]] = {"leaks": leak_facts}
+"""Section -> what JSON says of it, as nouns and plain values; None where it was not asked for."""
+
+
+def findings_text(findings: Findings) -> str:
+    """All of it, for people: a block a section, each with its answer in its first line."""
+    blocks = [lines(findings) for noun, lines in _TEXTS.values() if noun(findings) is not None]
+    return "\n\n".join("\n".join(block) for block in [*blocks, _tail(findings)])
+
+
+def findings_json(findings: Findings) -> str:
+    """The same for programs. ASCII."""
+    return to_json(
+        {
+            "schema_version": 1,
+            "clean": findings.clean,
+            "workload": {"ref": findings.workload.ref, "fingerprint": findings.workload.fingerprint},
+            "machine": findings.machine,
+            "batch_size": findings.batch_size,
+            "batch_from": findings.batch_from,
+            "settings": findings.settings,
+            "budget_bytes": findings.budget.limit_bytes,
+            **{name: facts(findings) for name, facts in _FACTS.items()},
+        }
+    )
+
+
+def _tail(findings: Findings) -> list[str]:
+    """What was looked at."""
+    machine, budget = findings.machine, format_bytes(findings.budget.limit_bytes)
+    trained = f"{findings.workload.ref} at batch {findings.batch_size} ({findings.batch_from})"
+    return [f"{trained} on {machine.device_name} ({machine.device}), budget {budget}"]
