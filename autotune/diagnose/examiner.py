@@ -15,6 +15,8 @@ class Training(Protocol):
     optimizer: torch.optim.Optimizer
     device: torch.device
     batch_size: int
+    compiled: bool
+    """Whether ``torch.compile`` is at work, which must not be looked into."""
     limit_bytes: int
     """The budget."""
     cap_bytes: int | None
@@ -25,11 +27,23 @@ class Training(Protocol):
         ...
 
     def held_bytes(self) -> int:
-        """What the allocator (CUDA) or the process (CPU) holds now, less the batch itself."""
+        """What the allocator (CUDA) or the process (CPU, resident pages) holds now, less the batch itself."""
         ...
 
     def peak_bytes(self) -> int:
-        """The most that was allocated within the last step."""
+        """The most that was allocated within the last step, batch included, as ``held_bytes`` counts it."""
+        ...
+
+    def batch_bytes(self) -> int:
+        """Of the last batch, where the model finds it."""
+        ...
+
+    def graphs_kept(self) -> int:
+        """Losses of earlier steps that are alive with their graph."""
+        ...
+
+    def phase(self) -> str:
+        """Of the step that is being taken: ``data``, ``forward``, ``backward``, ``optimizer``."""
         ...
 
 

@@ -4,7 +4,7 @@ import torch
 
 from autotune.apply import Applied
 from autotune.diagnose.examiners import MAKERS
-from autotune.model import Phase
+from autotune.model import Compile, Phase
 from autotune.probe.measure import make_optimizer, place
 from autotune.probe.meter import CudaMeter
 from autotune.probe.order import Order
@@ -56,9 +56,9 @@ class Stepped:
         self.workload, self.model, self.optimizer, self.device = workload, model, optimizer, device
         self.batch_size, self.limit_bytes = order.batch_size, order.limit_bytes
         self.cap_bytes = steps.recorder.meter.cap_bytes
+        self.compiled = order.settings.compile is not Compile.OFF
         self._steps = steps
         self._number = 0
-        self._held = 0
 
     def step(self) -> None:
         """A step; nothing of ours may grow with their number."""
@@ -67,12 +67,23 @@ class Stepped:
         recorder.begin_pass(self.batch_size)
         self._steps.run(self._number)
         recorder.meter.intervals()
-        self._held = recorder.allocated_after[-1] if recorder.allocated_after else self._held
 
     def held_bytes(self) -> int:
-        """As ``Recorder.allocated_after``; of a step that the gradient scaler skipped as before it."""
-        return self._held
+        """Now, by the probe's own meter."""
+        return self._steps.recorder.meter.allocated() - self._steps.batch_on_device
 
     def peak_bytes(self) -> int:
         """Over the phases of the last step."""
         return self._steps.recorder.highest_bytes
+
+    def batch_bytes(self) -> int:
+        """On the device."""
+        return self._steps.batch_on_device
+
+    def graphs_kept(self) -> int:
+        """As a probe counts them."""
+        return self._steps.graphs_kept()
+
+    def phase(self) -> str:
+        """The recorder's."""
+        return str(self._steps.recorder.phase or "")

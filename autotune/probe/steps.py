@@ -48,7 +48,8 @@ class Steps:
         self._batch_size = batch_size
         self._evaluation_size = batch_size if evaluate_at is None else evaluate_at
         self._batch: object = None
-        self._batch_on_device = 0
+        self.batch_on_device = 0
+        """Bytes of the last batch, where the model finds it."""
         self._reference: tuple[object, int] | None = None
         self._loss: torch.Tensor | None = None
         self._losses: list[weakref.ref[torch.Tensor]] = []
@@ -128,7 +129,7 @@ class Steps:
         del total, loss
         recorder.retries.append(recorder.meter.retries() - retries)
         if took:
-            recorder.allocated_after.append(recorder.meter.allocated() - self._batch_on_device)
+            recorder.allocated_after.append(recorder.meter.allocated() - self.batch_on_device)
             state = [t for s in self._optimizer.state.values() for t in tensors(s)]
             recorder.composition["optimizer_bytes"] = storage_bytes(state)
         if number == 1:
@@ -179,7 +180,7 @@ class Steps:
 
     def _place(self, batch: object) -> None:
         self._batch = to_device(batch, self._applied.device)
-        self._batch_on_device = storage_bytes(tensors(self._batch))
+        self.batch_on_device = storage_bytes(tensors(self._batch))
 
     def _note_size(self, batch: object) -> None:
         """Keep how large the largest batch was."""

@@ -9,10 +9,11 @@ from typing import Literal
 
 import torch
 
+from autotune.diagnose.growth import Growth
 from autotune.errors import EnvironmentTrouble, MemoryWarning, UsageError
 from autotune.runtime.certified import MemoryGuard
 from autotune.runtime.degrade import Failures
-from autotune.runtime.leak import LEAST_BYTES, LEAST_HOST_BYTES, Growth, Leak
+from autotune.runtime.leak import LEAST_BYTES, LEAST_HOST_BYTES, Leak
 from autotune.runtime.limits import Limit, read_limit
 from autotune.runtime.log import Log
 from autotune.runtime.publish import Publisher, Seen

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from autotune.runtime.leak import WARM_UP, WINDOW, Growth, Leak
+from autotune.diagnose.growth import Growth
+from autotune.runtime.leak import WARM_UP, WINDOW, Leak
 from autotune.units import MIB
 
 LOOKS = 400

@@ -1,30 +1,120 @@
-"""Steps a training and reads what it holds after each step. In the child."""
+"""Steps a training and reads what it holds after each step, until it can be told whether that grows. In the child."""
 
-from dataclasses import asdict
+import gc
+import sys
+import time
+from dataclasses import asdict, replace
 
 import torch
 
 from autotune.diagnose.examiner import Training
+from autotune.diagnose.leaks.census import hooks
+from autotune.diagnose.leaks.closer import LEAST_STEPS, STEPS, CloserLook
+from autotune.diagnose.leaks.heap import Heap
+from autotune.diagnose.leaks.loading import watch_loader
+from autotune.diagnose.leaks.signs import FIRST_STEPS, MOST_STEPS, WARM_UP, grows, has_told, steps_left
 from autotune.model import LeakEvidence
 
-DEFAULT_STEPS = 24
+MOST_SECONDS = 60.0
+"""Of undisturbed steps; beyond it the first ones have to do."""
 
 
 class LeakExaminer:
     """See ``Examiner``."""
 
     def __init__(self, steps: int | None) -> None:
-        """``steps``: None = as many as it takes to tell."""
+        """``steps``: training steps that are read; None = as many as it takes to tell."""
         self._steps = steps
+        self._heap = Heap()
         self._held: list[int] = []
+        self._host: list[int] = []
+        self._garbage: list[int] = []
+        self._blocks: list[int] = []
+        self._evidence = LeakEvidence(warm_up=WARM_UP)
 
     def begin(self, device: torch.device) -> None:
-        """Nothing is recorded while the model is made."""
+        if device.type == "cpu":
+            self._heap.map_large_tensors_alone()
 
     def run(self, training: Training) -> None:
-        for _ in range(self._steps or DEFAULT_STEPS):
+        collects, threshold = gc.isenabled(), gc.get_threshold()[0]
+        on_device = training.device.type != "cpu"
+        tracked = 0
+        started = time.monotonic()
+        hooks_before = 0
+        while not self._enough(time.monotonic() - started):
             training.step()
-            self._held.append(training.held_bytes())
+            held = self._held_bytes(training)
+            collected = held
+            if len(self._held) >= WARM_UP:
+                tracked += gc.get_count()[0]
+                gc.collect()
+                collected = self._held_bytes(training)
+            self._held.append(collected)
+            self._garbage.append(held - collected)
+            if on_device:
+                self._host.append(self._heap.held_bytes())
+            self._blocks.append(sys.getallocatedblocks())
+            if len(self._held) == WARM_UP:
+                gc.collect()
+                gc.freeze()  # so that collecting after each step costs nothing
+                gc.disable()
+                hooks_before = self._num_hooks(training)
+            self._evidence = replace(
+                self._evidence, graphs_kept=training.graphs_kept(), room_bytes=self._room(training)
+            )
+        per_step = tracked / max(1, len(self._held) - WARM_UP)
+        self._evidence = replace(
+            self._evidence,
+            hooks_added=self._num_hooks(training) - hooks_before,
+            gc_every_steps=threshold / per_step if collects and threshold and per_step > 0 else None,
+        )
+        seen = self._seen()
+        steps = min(STEPS, steps_left(seen) // 3)  # besides those that run line by line; and memory may end earlier
+        if grows(seen) and steps >= LEAST_STEPS:
+            self._evidence = replace(self._evidence, suspects=CloserLook(training, steps).suspects())
+        gc.unfreeze()
+        if collects:
+            gc.enable()
+        self._evidence = watch_loader(self._evidence, training)
 
     def facts(self) -> dict[str, object]:
-        return asdict(LeakEvidence(steps=len(self._held), held_bytes=tuple(self._held)))
+        return asdict(self._seen())
+
+    def _seen(self) -> LeakEvidence:
+        return replace(
+            self._evidence,
+            held_bytes=tuple(self._held),
+            host_bytes=tuple(self._host),
+            garbage_bytes=tuple(self._garbage),
+            blocks=tuple(self._blocks),
+        )
+
+    def _enough(self, seconds: float) -> bool:
+        steps = len(self._held)
+        if self._steps is not None:
+            return steps >= self._steps
+        if steps < WARM_UP + FIRST_STEPS:
+            return False
+        return steps >= MOST_STEPS or seconds > MOST_SECONDS or has_told(self._seen())
+
+    def _held_bytes(self, training: Training) -> int:
+        """Without the batch, whose size may vary."""
+        if training.device.type == "cpu":
+            return self._heap.held_bytes() - training.batch_bytes()
+        return training.held_bytes()
+
+    def _room(self, training: Training) -> int | None:
+        """What the height of a step leaves of the limit."""
+        if training.cap_bytes is None:
+            return None
+        above = max(0, training.peak_bytes() - training.held_bytes() - training.batch_bytes())
+        base = (
+            self._heap.mapped_bytes()
+            if training.device.type == "cpu"
+            else training.held_bytes() + training.batch_bytes()
+        )
+        return max(0, training.cap_bytes - base - above)
+
+    def _num_hooks(self, training: Training) -> int:
+        return sum(len(each.registered) for each in hooks(training.model, training.optimizer))
