@@ -1,20 +1,17 @@
 """Was a probe that ran to its end also safe? Pure: a measurement in, a failure or None out. DESIGN: what "safe" means."""
 
-from itertools import pairwise
-from statistics import correlation, linear_regression
-
+from autotune.diagnose.growth import Growth, growth_of
 from autotune.model import Cause, Failure, Form, Measurement, Outcome, Phase
 from autotune.units import KIB, MIB, format_bytes
 
-GROWTH_WINDOW = 3
-"""Memory is compared between the first and the last three steps after warm-up (the first step)."""
-GROWTH_LEAST_BYTES = 64 * KIB
-"""CUDA, where tensors are counted: a rise below this between the windows is rounding, not a leak worth the name."""
-GROWTH_FALLS_SHARE = 0.25
-"""... and what it fell by in between may be at most this share of what it rose in all: a leak rises and stays."""
-GROWTH_LEAST_CPU_BYTES = MIB
-GROWTH_SHARE_CPU = 0.002
-"""On the CPU, where pages are counted: at least 1 MiB and this share of the peak."""
+GROWTH_STEPS = 7
+"""Memory is compared over so many steps after warm-up (the first step) at least."""
+GROWTH_LEAST_BYTES = 192 * KIB
+"""CUDA, where tensors are counted: growth below this from the first to the last of them is rounding, no leak worth the
+name."""
+GROWTH_LEAST_CPU_BYTES = 3 * MIB
+GROWTH_SHARE_CPU = 0.006
+"""On the CPU, where pages are counted: at least 3 MiB and this share of the peak."""
 
 
 def judge(
@@ -157,25 +154,19 @@ def _over_budget(measurement: Measurement, budget_bytes: int) -> tuple[Outcome, 
 
 
 def _grows(measurement: Measurement, device: str) -> tuple[Outcome, Failure] | None:
-    """A leak raises all of the last steps above all of the first, and goes on rising in the last ones.
-
-    The second condition lets a single jump pass, such as what an evaluation leaves in caches. A leak that shows only
-    every fourth step or more seldom is not seen in eight steps.
-    """
-    held = measurement.allocated_after_step[1:]
-    if len(held) < 2 * GROWTH_WINDOW + 1:
+    """A leak goes on to the end (``diagnose.growth``); a single jump, such as what an evaluation leaves in caches, does
+    not. A leak that shows only every fourth step or more seldom is not seen in eight steps."""
+    held = list(enumerate(measurement.allocated_after_step, 1))[1:]
+    if len(held) < GROWTH_STEPS:
         return None
     least = GROWTH_LEAST_BYTES
     if device == "cpu":
         least = max(GROWTH_LEAST_CPU_BYTES, int(GROWTH_SHARE_CPU * (measurement.peak_allocated_bytes or 0)))
-    rise = min(held[-GROWTH_WINDOW:]) - max(held[:GROWTH_WINDOW])
-    still = held[-1] - held[-GROWTH_WINDOW - 1]
-    falls = sum(max(0, before - after) for before, after in pairwise(held))
-    grows = rise >= least and still >= least / 2 and falls <= GROWTH_FALLS_SHARE * (held[-1] - held[0])
+    grows = growth_of(held, least)
     kept = measurement.graphs_kept or 0
     if not grows and kept < measurement.steps_executed - 1:
         return None
-    message = _rate(measurement, held) if grows else "little memory is kept of every step"
+    message = _rate(measurement, grows) if grows else "little memory is kept of every step"
     hint = "something keeps every step alive: look for lists and caches that are never emptied"
     if kept:
         message += f"; {kept} losses of earlier steps are still there, each with its autograd graph"
@@ -183,12 +174,11 @@ def _grows(measurement: Measurement, device: str) -> tuple[Outcome, Failure] | N
     return Outcome.UNSAFE, Failure(cause=Cause.GROWTH, message=message, hint=hint)
 
 
-def _rate(measurement: Measurement, held: tuple[int, ...]) -> str:
+def _rate(measurement: Measurement, growth: Growth) -> str:
     """How fast memory grows, how evenly, and when it would run out."""
-    line = linear_regression(range(len(held)), held)
-    share = correlation(range(len(held)), held) ** 2
-    text = f"memory grows by {format_bytes(round(line.slope))} a step after warm-up (a line explains {share:.0%} of it)"
+    rate = growth.bytes_per_step
+    text = f"memory grows by {format_bytes(round(rate))} a step after warm-up (a line explains {growth.fit:.0%} of it)"
     cap, peak = measurement.allocator_cap_bytes, measurement.peak_reserved_bytes or measurement.peak_allocated_bytes
     if cap is None or peak is None:
         return text
-    return f"{text} and would run out at about step {measurement.steps_executed + max(0, cap - peak) / line.slope:,.0f}"
+    return f"{text} and would run out at about step {measurement.steps_executed + max(0, cap - peak) / rate:,.0f}"
