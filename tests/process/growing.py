@@ -22,16 +22,19 @@ UNIT = 256 * 1024
 class Growing:
     """A planted file, loaded once."""
 
-    def __init__(self, file: str, folder: Path) -> None:
+    def __init__(self, file: str, folder: Path, device: str = "cpu", limit_bytes: int = LIMIT_BYTES) -> None:
+        """``limit_bytes``: the budget."""
+        self._limit_bytes = limit_bytes
         self._kind = folder / "kind"
         self._kind.write_text("plain")
-        plan = api.plan(str(ASSETS / file), script_args=[f"@{self._kind}"], device="cpu")
+        plan = api.plan(str(ASSETS / file), script_args=[f"@{self._kind}"], device=device)
         self._launcher = _Ahead(plan.source, timeout_s=120, seed=3)
-        self._launcher.describe("cpu", BATCH)
+        self._launcher.describe(device, BATCH)
 
-    def ended(self, kind: str, *, steps: int | None = None, limit_bytes: int = LIMIT_BYTES) -> Examined:
+    def ended(self, kind: str, *, steps: int | None = None) -> Examined:
         """The end of a process that looks for leaks of this kind."""
         self._kind.write_text(kind)
+        limit_bytes = self._limit_bytes
         budget = Budget(
             limit_bytes=limit_bytes,
             source="--memory-limit",

@@ -36,12 +36,12 @@ HOLDERS = {
 }
 MADE = {
     "graph: a running total": "TOTAL = TOTAL + side_loss(model, x)",
-    "tensors: in a list": "LIST.append(torch.ones(MANY, WIDTH))",
+    "tensors: in a list": "LIST.append(x.new_ones(MANY, WIDTH))",
     "tensors: in a dict": 'DICT[f"step {step}"] = model.first(x).detach()',
-    "tensors: one becomes larger": "HISTORY = torch.cat([HISTORY,",
+    "tensors: one becomes larger": "HISTORY = torch.cat([HISTORY",
     "state: a buffer becomes larger": "self.seen = torch.cat([self.seen,",
-    "hooks: before forward": "kept: torch.Tensor = torch.ones(ROWS, WIDTH)",
-    "cycles: collector switched off": "record = Record(torch.ones(ROWS, WIDTH))",
+    "hooks: before forward": "kept: torch.Tensor = x.new_ones(ROWS, WIDTH)",
+    "cycles: collector switched off": "record = Record(x.new_ones(ROWS, WIDTH))",
     "host: arrays in a list": "LIST.append(numpy.ones(UNIT // 8))",
     "host: numbers in a dict": "DICT[step] = [float(number) for number in range(2000)]",
 }
@@ -92,7 +92,7 @@ def test_a_worker_s_cache_that_is_full_is_no_leak(growing_data: Growing) -> None
 
 def test_cycles_that_python_collects_in_time_are_a_note_with_the_line_that_makes_them(growing: Growing) -> None:
     (note,) = growing.leaks("cycles that are collected").notes
-    assert "256" in note and line_of("record = Record(torch.ones(ROWS, WIDTH))") in note
+    assert "256" in note and line_of("record = Record(x.new_ones(ROWS, WIDTH))") in note
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ PAGES = sorted(path.stem for path in DOCS.glob("*.md") if BLOCK.search(path.read
 
 
 def test_every_way_in_has_a_page_with_commands() -> None:
-    assert PAGES == ["ci", "lightning", "model_and_data", "script", "trainer", "watch"]
+    assert PAGES == ["ci", "diagnose", "lightning", "model_and_data", "script", "trainer", "watch"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -60,7 +60,6 @@ class CloserLook:
         """What grows; in no order. Raises whatever the user's code raises."""
         training = self._training
         gc.unfreeze()
-        gc.collect()
         before = Census.take()
         hooks_before = [(each, len(each.registered)) for each in hooks(training.model, training.optimizer)]
         state_before = state(training.model)

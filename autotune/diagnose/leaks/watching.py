@@ -56,8 +56,7 @@ class LeakExaminer:
                 self._host.append(self._heap.held_bytes())
             self._blocks.append(sys.getallocatedblocks())
             if len(self._held) == WARM_UP:
-                gc.collect()
-                gc.freeze()  # so that collecting after each step costs nothing
+                gc.freeze()  # so that collecting after each step costs nothing; garbage so far stays as it is
                 gc.disable()
                 hooks_before = self._num_hooks(training)
             self._evidence = replace(

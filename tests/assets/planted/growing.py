@@ -11,7 +11,6 @@ import os
 import sys
 from typing import Any
 
-import numpy
 import torch
 from torch import nn
 
@@ -38,7 +37,7 @@ LIST: list[Any] = []
 DICT: dict[Any, Any] = {}
 RECENT: collections.deque[Any] = collections.deque(maxlen=50)
 TOTAL: Any = 0.0
-HISTORY = torch.zeros(0, WIDTH)
+HISTORY: Any = None
 CHAIN: Any = None
 step = 0
 
@@ -68,11 +67,11 @@ class Body(nn.Module):
         if KIND == "state: a buffer becomes larger":
             self.seen = torch.cat([self.seen, hidden.detach()])
         elif KIND == "state: a buffer a step":
-            self.register_buffer(f"seen_{step}", torch.ones(MANY, WIDTH))
+            self.register_buffer(f"seen_{step}", x.new_ones(MANY, WIDTH))
         elif KIND == "state: a parameter a step":
             self.extra.append(nn.Parameter(hidden.detach().clone()))
         elif KIND == "lazy buffers" and step == 3:
-            self.register_buffer("late", torch.ones(8 * ROWS, WIDTH))
+            self.register_buffer("late", x.new_ones(8 * ROWS, WIDTH))
         return self.second(hidden)
 
 
@@ -122,7 +121,7 @@ def total(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
 
 
 def tensors(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    LIST.append(torch.ones(MANY, WIDTH))
+    LIST.append(x.new_ones(MANY, WIDTH))
 
 
 def by_step(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
@@ -131,39 +130,39 @@ def by_step(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
 
 def larger(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     global HISTORY
-    HISTORY = torch.cat([HISTORY, torch.ones(ROWS, WIDTH)])
+    HISTORY = torch.cat([HISTORY if HISTORY is not None else x.new_ones(0, WIDTH), x.new_ones(ROWS, WIDTH)])
 
 
 def forward_hook(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    kept = torch.ones(MANY, WIDTH)
+    kept = x.new_ones(MANY, WIDTH)
     model.second.register_forward_hook(lambda module, args, output: None if kept is None else output)
 
 
 def gradient_hook(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    kept = torch.ones(ROWS, WIDTH)
+    kept = x.new_ones(ROWS, WIDTH)
     model.second.weight.register_hook(lambda grad: grad if kept is not None else None)
 
 
 def pre_hook(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    def look(module: nn.Module, args: Any, kept: torch.Tensor = torch.ones(ROWS, WIDTH)) -> None:  # noqa: B008
+    def look(module: nn.Module, args: Any, kept: torch.Tensor = x.new_ones(ROWS, WIDTH)) -> None:  # noqa: B008
         assert kept is not None
 
     model.register_forward_pre_hook(look)
 
 
 def itself(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    record = Record(torch.ones(ROWS, WIDTH))
+    record = Record(x.new_ones(ROWS, WIDTH))
     record.me = record
 
 
 def parent_and_child(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    parent = Record(torch.ones(ROWS, WIDTH))
-    parent.me = [Record(torch.ones(1))]
+    parent = Record(x.new_ones(ROWS, WIDTH))
+    parent.me = [Record(x.new_ones(1))]
     parent.me[0].me = parent
 
 
 def huge(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    record = Record(torch.ones(32 * ROWS, WIDTH))
+    record = Record(x.new_ones(32 * ROWS, WIDTH))
     record.me = record
 
 
@@ -186,6 +185,8 @@ def locked_by_metadata(model: Body, x: torch.Tensor, result: torch.Tensor) -> No
 
 
 def arrays(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
+    import numpy
+
     LIST.append(numpy.ones(UNIT // 8))
 
 
@@ -199,15 +200,15 @@ def texts(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
 
 def warm_up(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     if step <= 4:
-        LIST.append(torch.ones(4 * ROWS, WIDTH))
+        LIST.append(x.new_ones(4 * ROWS, WIDTH))
 
 
 def cyclic(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    DICT["scratch"] = torch.ones((1 + step % 7) * ROWS, WIDTH)
+    DICT["scratch"] = x.new_ones((1 + step % 7) * ROWS, WIDTH)
 
 
 def levels_off(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    DICT.setdefault(step % 40, torch.ones(ROWS, WIDTH))
+    DICT.setdefault(step % 40, x.new_ones(ROWS, WIDTH))
 
 
 def last_ones(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
@@ -215,7 +216,7 @@ def last_ones(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
 
 
 def emptied(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    LIST.append(torch.ones(ROWS, WIDTH))
+    LIST.append(x.new_ones(ROWS, WIDTH))
     if len(LIST) >= 8:
         LIST.clear()
 
@@ -229,13 +230,13 @@ def detached(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
 
 
 def average(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
-    DICT["average"] = 0.9 * DICT.get("average", torch.zeros(ROWS, WIDTH)) + 0.1 * model.first(x).detach()
+    DICT["average"] = 0.9 * DICT.get("average", x.new_zeros(ROWS, WIDTH)) + 0.1 * model.first(x).detach()
 
 
 def removed(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     if "handle" in DICT:
         DICT["handle"].remove()
-    kept = torch.ones(ROWS, WIDTH)
+    kept = x.new_ones(ROWS, WIDTH)
     DICT["handle"] = model.second.register_forward_hook(lambda module, args, output: None if kept is None else output)
 
 
