@@ -58,8 +58,8 @@ def start_of(
             return Start(
                 batches=(size,), batch_from=f"answer of search {record.id}, with its settings", settings=settings
             )
-    most = workload.data_set_size or max(SMALL)
-    sizes = tuple(size for size in dict.fromkeys(plan.multiple_of * size for size in SMALL) if size <= most)
+    most = workload.data_set_size or LARGEST
+    sizes = tuple(plan.multiple_of * size for size in SMALL if plan.multiple_of * size <= most)
     return Start(batches=sizes or (1,), batch_from="a small one; name yours with --batch", settings=plan.settings)
 
 

@@ -118,7 +118,7 @@ def advice(suspect: Suspect) -> str:
 
 
 def _rate(rate: Rate) -> str:
-    fit = f"a line explains {rate.fit:.1%}" if rate.fit < 0.9995 else "along a straight line"
+    fit = f"a line explains {rate.fit:.1%} of it" if rate.fit < 0.9995 else "along a straight line"
     return f"{format_bytes(round(rate.bytes_per_step))} a step ({fit}, steps {rate.from_step} to {rate.to_step})"
 
 
