@@ -79,6 +79,8 @@ class LeakEvidence:
     workers: int = 0
     suspects: tuple[Suspect, ...] = ()
     """What grows, found by a closer look after these steps."""
+    trouble: str = ""
+    """Why there was no closer look, or what ended it."""
 
     @property
     def steps(self) -> int:

@@ -86,6 +86,11 @@ def test_growth_that_nothing_explains_is_of_an_unknown_kind() -> None:
     assert (one.kind, one.bytes_per_step) == (LeakKind.UNKNOWN, MIB)
 
 
+def test_why_there_was_no_closer_look_is_a_note() -> None:
+    leaks = judge_leaks(replace(LEAK, suspects=(), trouble="memory would not last"), None)
+    assert leaks.notes == ("memory would not last",) and not leaks.clean
+
+
 def test_garbage_that_python_collects_in_time_is_a_note() -> None:
     cyclic = replace(QUIET, garbage_bytes=(MIB,) * STEPS, suspects=(suspect(LeakKind.CYCLES, MIB, made_at="a.py:3"),))
     leaks = judge_leaks(cyclic, None)

@@ -111,12 +111,13 @@ class CloserLook:
 
     def _cycles(self) -> list[_Found]:
         """What the collector would free, left to it."""
+        debug = gc.get_debug()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
             gc.collect()
             garbage = list(gc.garbage)
         finally:
-            gc.set_debug(0)
+            gc.set_debug(debug)
             gc.garbage.clear()
         tensors = [one for one in garbage if issubclass(type(one), torch.Tensor)]
         kinds = {type(one) for one in garbage if not is_library(type(one).__module__)}

@@ -61,7 +61,7 @@ def judge_leaks(evidence: LeakEvidence, failure: Failure | None) -> Leaks:
         suspects=tuple(sorted(kept, key=lambda one: -(one.bytes_per_step or 0.0))),
         ends_at_step=_end(evidence, rate) if grows else None,
         died_at_step=failure.step if failure else None,
-        notes=(_note_of_cycles(evidence),) if bounded else (),
+        notes=(*((_note_of_cycles(evidence),) if bounded else ()), *((evidence.trouble,) if evidence.trouble else ())),
     )
 
 

@@ -16,7 +16,11 @@ from autotune.diagnose.leaks.signs import FIRST_STEPS, MOST_STEPS, WARM_UP, grow
 from autotune.model import LeakEvidence
 
 MOST_SECONDS = 60.0
-"""Of undisturbed steps; beyond it the first ones have to do."""
+"""Of undisturbed steps; beyond it those there are have to do, ..."""
+LEAST_READINGS = 8
+"""... if they are so many after the warm-up."""
+_LONGEST = 500
+"""Characters of an error that are told."""
 
 
 class LeakExaminer:
@@ -68,14 +72,26 @@ class LeakExaminer:
             hooks_added=self._num_hooks(training) - hooks_before,
             gc_every_steps=threshold / per_step if collects and threshold and per_step > 0 else None,
         )
-        seen = self._seen()
-        steps = min(STEPS, steps_left(seen) // 3)  # besides those that run line by line; and memory may end earlier
-        if grows(seen) and steps >= LEAST_STEPS:
-            self._evidence = replace(self._evidence, suspects=CloserLook(training, steps).suspects())
+        self._look_closer(training)
         gc.unfreeze()
         if collects:
             gc.enable()
         self._evidence = watch_loader(self._evidence, training)
+
+    def _look_closer(self, training: Training) -> None:
+        """See what grows, if anything does and memory lasts for it."""
+        seen = self._seen()
+        if not grows(seen):
+            return
+        steps = min(STEPS, steps_left(seen) // 3)  # besides those that run line by line; and memory may end earlier
+        if steps < LEAST_STEPS:
+            self._evidence = replace(self._evidence, trouble="memory would not last for a closer look")
+            return
+        try:
+            self._evidence = replace(self._evidence, suspects=CloserLook(training, steps).suspects())
+        except Exception as error:  # noqa: BLE001 - the training went well without being looked into: what was seen stands
+            trouble = f"the closer look ended with {type(error).__name__}: {error}"[:_LONGEST]
+            self._evidence = replace(self._evidence, trouble=trouble)
 
     def facts(self) -> dict[str, object]:
         return asdict(self._seen())
@@ -93,9 +109,9 @@ class LeakExaminer:
         steps = len(self._held)
         if self._steps is not None:
             return steps >= self._steps
-        if steps < WARM_UP + FIRST_STEPS:
-            return False
-        return steps >= MOST_STEPS or seconds > MOST_SECONDS or has_told(self._seen())
+        if seconds > MOST_SECONDS:
+            return steps >= WARM_UP + LEAST_READINGS
+        return steps >= WARM_UP + FIRST_STEPS and (steps >= MOST_STEPS or has_told(self._seen()))
 
     def _held_bytes(self, training: Training) -> int:
         """Without the batch, whose size may vary."""
