@@ -5,7 +5,7 @@ The one estimator of probes, guards and diagnoses. Readings are (step, bytes) in
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import fmean, median
 
 EVENNESS = 0.8
@@ -14,6 +14,10 @@ STILL = 0.5
 """Each half must grow by at least this share of the whole rate; a jump does not..."""
 GOES_ON = 0.75
 """... and the later half by at least this share of the rate of the earlier one; a cache that levels off does not."""
+ALIKE = 0.1
+"""Steps add the same where they differ by no more than this share of it..."""
+MOSTLY = 2 / 3
+"""... and so do at least so many of them."""
 
 Readings = Sequence[tuple[int, int]]
 
@@ -41,7 +45,7 @@ def growth_of(readings: Readings, least_bytes: float) -> Growth | None:
     steps = readings[-1][0] - readings[0][0] if readings else 0
     if len(readings) < 4 or steps <= 0:
         return None
-    rate, half = slope(readings), len(readings) // 2
+    rate, half = _steady(readings) or slope(readings), len(readings) // 2
     if rate * steps < least_bytes:
         return None
     early, late = slope(readings[:half]), slope(readings[half:])
@@ -50,6 +54,15 @@ def growth_of(readings: Readings, least_bytes: float) -> Growth | None:
     if evenness < EVENNESS or min(early, late) < STILL * rate or late < GOES_ON * early:
         return None
     return Growth(bytes_per_step=rate, evenness=evenness, fit=fit(readings, rate), steps=steps)
+
+
+def _steady(readings: Readings) -> float | None:
+    """What nearly every step adds, if it is the same: a jump in the middle, which a slope does not quite pass over, does
+    not touch it. None where steps differ."""
+    added = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairwise(readings)]
+    middle = median(added)
+    alike = sum(abs(one - middle) <= ALIKE * middle for one in added)
+    return middle if middle > 0 and alike >= MOSTLY * len(added) else None
 
 
 def slope(readings: Readings) -> float:

@@ -16,6 +16,12 @@ def test_a_straight_line_has_its_rate_and_fits_whole() -> None:
     assert growth == Growth(bytes_per_step=2.0 * MIB, evenness=1.0, fit=1.0, steps=9)
 
 
+@pytest.mark.parametrize("at", [5, 14, 20])
+def test_a_single_jump_does_not_touch_the_rate(at: int) -> None:
+    growth = found([2.0 * n + (8.0 if n >= at else 0.0) for n in range(29)])
+    assert growth is not None and growth.bytes_per_step == 2.0 * MIB
+
+
 def test_an_outlier_moves_the_fit_and_not_the_rate() -> None:
     held = [2.0 * n for n in range(12)]
     held[5] += 30

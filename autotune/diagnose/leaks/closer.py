@@ -218,7 +218,7 @@ class CloserLook:
             kind = LeakKind.GRAPH if one.grad_fn is not None else LeakKind.TENSORS
             what = f"tensors chained from {name.text}" if name.text else "tensors"
             return _Found(self._of(kind, what, group, len(group) / self._steps, _bytes(group) / self._steps))
-        last = group[-1]
+        last = max(group, key=lambda each: each.nbytes)
         deeper = last.grad_fn is not None and graph_nodes(last) >= nodes_before + self._steps
         sizes = self._makers.sites[place].sizes if (place := self._makers.place_of(last)) else {}
         steps = sorted(sizes)
@@ -273,7 +273,7 @@ class CloserLook:
     ) -> Suspect:
         """With shape, place and phase of the largest of the tensors."""
         graph = kind in (LeakKind.GRAPH, LeakKind.LOCKED_CYCLES)
-        place_of = self._makers.place_of
+        place_of = self._makers.place_of_garbage if kind is LeakKind.CYCLES else self._makers.place_of
         largest = max(
             tensors,
             key=lambda one: (graph and one.grad_fn is not None, bool(place_of(one)), one.nbytes),

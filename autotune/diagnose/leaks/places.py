@@ -81,10 +81,14 @@ class Makers(TorchFunctionMode):
         self._made[id(made)] = weakref.ref(made), place
 
     def place_of(self, tensor: torch.Tensor) -> str:
-        """``FILE:LINE`` that made it; empty where that was not seen. Of garbage as well, which has lost its weak references."""
+        """``FILE:LINE`` that made it; empty where that was not seen."""
         reference, place = self._made.get(id(tensor), (None, ""))
-        alive = None if reference is None else reference()
-        return place if alive is None or alive is tensor else ""
+        return place if reference is not None and reference() is tensor else ""
+
+    def place_of_garbage(self, tensor: torch.Tensor) -> str:
+        """The same of a tensor that the collector has found, and taken its weak references from."""
+        reference, place = self._made.get(id(tensor), (None, ""))
+        return place if reference is not None and reference() is None else ""
 
 
 @contextmanager
