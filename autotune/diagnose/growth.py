@@ -15,9 +15,7 @@ STILL = 0.5
 GOES_ON = 0.75
 """... and the later half by at least this share of the rate of the earlier one; a cache that levels off does not."""
 ALIKE = 0.1
-"""Steps add the same where they differ by no more than this share of it..."""
-MOSTLY = 2 / 3
-"""... and so do at least so many of them."""
+"""Steps add the same where they differ by no more than this share of it."""
 
 Readings = Sequence[tuple[int, int]]
 
@@ -57,12 +55,12 @@ def growth_of(readings: Readings, least_bytes: float) -> Growth | None:
 
 
 def _steady(readings: Readings) -> float | None:
-    """What nearly every step adds, if it is the same: a jump in the middle, which a slope does not quite pass over, does
-    not touch it. None where steps differ."""
+    """What every step adds but for a single jump, which a slope in its middle would not quite pass over. None where steps
+    differ."""
     added = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairwise(readings)]
     middle = median(added)
     alike = sum(abs(one - middle) <= ALIKE * middle for one in added)
-    return middle if middle > 0 and alike >= MOSTLY * len(added) else None
+    return middle if middle > 0 and alike >= len(added) - 1 else None
 
 
 def slope(readings: Readings) -> float:

@@ -101,13 +101,10 @@ LEAKS: dict[str, float] = {**GRAPH, **TENSORS, **STATE, **HOOKS, **CYCLES, **LOC
 """Kind -> units that it keeps of a step: a graph keeps the activation and the batch."""
 WORKERS = ["workers: a list of the data set", "workers: a dict of the module", "workers: batches"]
 CLEAN = [
-    "plain",
-    "warm-up",
     "cyclic sizes",
     "a cache that levels off",
     "the last fifty",
     "a list that is emptied",
-    "numbers of losses",
     "a running average",
     "a hook that is removed",
     "a cache of sixteen",

@@ -22,6 +22,11 @@ def test_a_single_jump_does_not_touch_the_rate(at: int) -> None:
     assert growth is not None and growth.bytes_per_step == 2.0 * MIB
 
 
+def test_stairs_have_the_rate_of_their_slope() -> None:
+    growth = found([0.01 * n + 1.0 * (n // 4) for n in range(40)])
+    assert growth is not None and growth.bytes_per_step == pytest.approx(0.26 * MIB, rel=0.05)
+
+
 def test_an_outlier_moves_the_fit_and_not_the_rate() -> None:
     held = [2.0 * n for n in range(12)]
     held[5] += 30

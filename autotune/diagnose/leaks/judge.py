@@ -3,13 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-from statistics import median
 
 from autotune.diagnose.growth import Growth
 from autotune.diagnose.leaks.signs import (
     LEAST_STEP_BYTES,
-    after,
     device_growth,
     garbage_is_bounded,
     garbage_rate,
@@ -23,8 +20,8 @@ _UNCOUNTED = (LeakKind.GRAPH, LeakKind.LOCKED_CYCLES)
 """What a graph saves is no object of Python's, so that these get what nothing else explains."""
 _ALWAYS = (*_UNCOUNTED, LeakKind.HOOKS)
 """Told however small they are."""
-_STAIRS = 0.25
-"""Where most steps add less than this share of the rate, memory grows by whole arenas of Python's allocator."""
+_STRAIGHT = 0.995
+"""Share that a line explains. Below it memory may grow by whole arenas of Python's allocator, 1 MiB each."""
 _LEAST_SHARE = 0.05
 """Of what grows, in something that is told."""
 _LEAST_TRACED_SHARE = 0.2
@@ -42,7 +39,7 @@ def judge_leaks(evidence: LeakEvidence, failure: Failure | None) -> Leaks:
     waits = garbage >= LEAST_STEP_BYTES
     bounded = waits and garbage_is_bounded(evidence)
     kept = _worth_telling(evidence.suspects, device, host)
-    rate = _exact(device.bytes_per_step if device else 0.0, evidence, kept)
+    rate = _exact(device, evidence, kept)
     kept = _with_graphs(kept, rate)
     workers = worker_growth(evidence)
     kept, rate, workers = _by_workers(kept, rate, workers, evidence)
@@ -78,14 +75,12 @@ def _worth_telling(suspects: Sequence[Suspect], device: Growth | None, host: Gro
     return told
 
 
-def _exact(rate: float, evidence: LeakEvidence, suspects: Sequence[Suspect]) -> float:
+def _exact(device: Growth | None, evidence: LeakEvidence, suspects: Sequence[Suspect]) -> float:
     """The rate of the device; where it is Python's objects that grow, which come in arenas, as these were counted."""
-    if evidence.host_bytes or not any(one.kind is LeakKind.HOST for one in suspects):
-        return rate
-    held = [bytes_ for _, bytes_ in after(evidence, evidence.held_bytes)]
-    steps = [b - a for a, b in pairwise(held)]
-    in_stairs = not rate or (bool(steps) and abs(median(steps)) < _STAIRS * rate)
-    return sum(one.bytes_per_step or 0.0 for one in suspects) if in_stairs else rate
+    counted = any(one.kind is LeakKind.HOST for one in suspects) and not evidence.host_bytes
+    if counted and (device is None or device.fit < _STRAIGHT):
+        return sum(one.bytes_per_step or 0.0 for one in suspects)
+    return device.bytes_per_step if device else 0.0
 
 
 def _with_graphs(suspects: Sequence[Suspect], rate: float) -> list[Suspect]:
