@@ -7,7 +7,7 @@ SEED ?= 0
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test faults lint types contracts check gpu clean
+.PHONY: demo test faults leaks lint types contracts check gpu clean
 
 demo: $(INSTALLED)  ## find the largest safe batch of a small GPT under 512 MiB; leaves autotune.json
 	$(BIN)/autotune search examples/tiny_gpt.py --memory-limit 512MiB --device cpu
@@ -19,6 +19,9 @@ test: $(INSTALLED)  ## all tests that need no GPU
 faults: $(INSTALLED)  ## 150 deaths and troubles in real searches, 20,000 malformed inputs: ten minutes; SEED=7 for others
 	OMP_WAIT_POLICY=passive $(BIN)/python -m tests.faults --seed $(SEED)
 	MALFORMED_TIMES=10 $(BIN)/python -m pytest -q -n 2 --hypothesis-seed=$(SEED) tests/malformed
+
+leaks: $(INSTALLED)  ## all planted leaks, of which the tests run one in three
+	ALL_LEAKS=1 $(BIN)/python -m pytest -q tests/process/test_diagnose_leaks.py
 
 gpu: $(INSTALLED)  ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -q -m gpu

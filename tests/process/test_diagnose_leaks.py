@@ -1,5 +1,8 @@
 """Planted leaks are all found, called by their kind and name, with rate, place and end; what settles is left alone."""
 
+import os
+from collections.abc import Iterable
+
 import pytest
 
 from autotune.model import LeakKind, Outcome
@@ -19,6 +22,15 @@ __all__ = ["growing", "growing_data"]
 
 STEPS = 34
 """Enough where nothing is warm-up; the few tests of how many it takes by itself leave it to it."""
+ALL = bool(os.environ.get("ALL_LEAKS"))
+"""Set by `make leaks`; else one of three that are of a kind runs, since each takes a second."""
+
+
+def some(kinds: Iterable[str]) -> list[str]:
+    """All of them, or the first of each three."""
+    return list(kinds) if ALL else list(kinds)[::3]
+
+
 HOLDERS = {
     "graph: losses in a list": "list LIST of growing.py",
     "graph: outputs in a dict": "dict DICT of growing.py",
@@ -55,7 +67,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("kind", LEAKS)
+@pytest.mark.parametrize("kind", some(LEAKS))
 def test_a_leak_is_called_by_its_kind_and_its_holder_with_its_rate_and_place(growing: Growing, kind: str) -> None:
     leaks = growing.leaks(kind, steps=STEPS)
     assert [one.kind for one in leaks.suspects] == [kind_of(kind)]
@@ -70,7 +82,7 @@ def test_a_leak_is_called_by_its_kind_and_its_holder_with_its_rate_and_place(gro
         assert one.kept_at.endswith(line_of(KEPT[kind]))
 
 
-@pytest.mark.parametrize("kind", WORKERS)
+@pytest.mark.parametrize("kind", some(WORKERS))
 def test_what_worker_processes_keep_is_told_apart_from_the_training(growing_data: Growing, kind: str) -> None:
     leaks = growing_data.leaks(kind, steps=STEPS)
     assert (leaks.device, leaks.host) == (None, None)
@@ -95,9 +107,10 @@ def test_cycles_that_python_collects_in_time_are_a_note_with_the_line_that_makes
     assert "256" in note and line_of("record = Record(x.new_ones(ROWS, WIDTH))") in note
 
 
-@pytest.mark.parametrize(
-    "kind", ["tensors: in a list*8", "graph: outputs in a dict*8", "host: bytes of a class*8", "hooks: forward*8"]
-)
+DEATHS = ["graph: outputs in a dict*8", "tensors: in a list*8", "host: bytes of a class*8", "hooks: forward*8"]
+
+
+@pytest.mark.parametrize("kind", DEATHS if ALL else DEATHS[:2])
 def test_the_step_of_death_is_foretold_within_five_percent(growing: Growing, kind: str) -> None:
     foretold = growing.leaks(kind, steps=STEPS).ends_at_step
     ended = growing.ended(kind, steps=100_000)
