@@ -30,7 +30,15 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
     """
 
     def search(plan: Plan, progress: Progress) -> SearchResult:
-        return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress)
+        return api.search(
+            plan,
+            storage=asked.storage,
+            fresh=asked.fresh,
+            observer=progress,
+            executor=asked.executor,
+            workers=asked.workers,
+            executor_options=asked.executor_options,
+        )
 
     return _ask(asked, search, recommend=recommend)
 
@@ -44,7 +52,16 @@ def ask_buckets(asked: Asked) -> Bucketed:
 
     def search(plan: Plan, progress: Progress) -> Bucketed:
         lengths = _lengths(asked.buckets or "")
-        return api.search_buckets(plan, lengths, storage=asked.storage, fresh=asked.fresh, observer=progress)
+        return api.search_buckets(
+            plan,
+            lengths,
+            storage=asked.storage,
+            fresh=asked.fresh,
+            observer=progress,
+            executor=asked.executor,
+            workers=asked.workers,
+            executor_options=asked.executor_options,
+        )
 
     return _ask(asked, search, recommend=False)
 
