@@ -10,6 +10,7 @@ import typer
 
 from autotune.cli.invocation import Invocation
 from autotune.errors import UsageError
+from autotune.executors.asked import Where
 from autotune.model import Objective, Precision
 
 Model = Annotated[
@@ -206,6 +207,18 @@ class Asked:
     """What to type to go on after an interruption."""
     title: str
     """The command, for pages of pipelines."""
+
+    @property
+    def where(self) -> Where:
+        """Where probes are to run, as ``api`` takes it; what was not asked for is left out."""
+        found: Where = {}
+        if self.executor != "local":
+            found["executor"] = self.executor
+        if self.workers is not None:
+            found["workers"] = self.workers
+        if self.executor_options:
+            found["executor_options"] = self.executor_options
+        return found
 
     def check(self) -> None:
         """Find options that contradict each other.

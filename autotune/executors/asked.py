@@ -7,11 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import SupportsIndex
+from typing import SupportsIndex, TypedDict
 
 from autotune.errors import EnvironmentTrouble, UsageError
-from autotune.probe import nvml
-from autotune.probe.visible import visible
 
 MOST_WORKERS = 1024
 _DEVICE = re.compile(r"cpu|(?:cuda)(?::\d+)?")
@@ -66,16 +64,24 @@ class Execution:
         return self.kind is Kind.LOCAL and self.workers == 1 and not self.devices
 
 
+class Where(TypedDict, total=False):
+    """Where probes run, as it may be asked for; ``find_max_batch`` explains each."""
+
+    executor: str
+    workers: str | int | None
+    executor_options: Sequence[str]
+
+
 def make_execution(
-    executor: str = "local", workers: str | int | None = None, options: Sequence[str] = (), device: str = "auto"
+    device: str, *, executor: str = "local", workers: str | int | None = None, executor_options: Sequence[str] = ()
 ) -> Execution:
     """Check where probes are to run.
 
     Args:
+        device: of the plan; local workers on CUDA take as many of its kind, from the first on.
         executor: ``local``, ``slurm`` or ``ray``.
         workers: how many; for ``local`` also ``all`` or names of devices, ``cuda:0,cuda:2``; None = one.
-        options: of the executor, as ``NAME=VALUE``.
-        device: of the plan; local workers on CUDA take as many of its kind, from the first on.
+        executor_options: as ``NAME=VALUE``.
 
     Raises:
         UsageError: a value makes no sense.
@@ -85,7 +91,7 @@ def make_execution(
     if executor not in kinds:
         raise UsageError(f"executor {executor!r} is not known", hint=f"use one of {', '.join(kinds)}")
     kind = Kind(executor)
-    checked = _options(kind, options)
+    checked = _options(kind, executor_options)
     library = _LIBRARY.get(kind)
     if library is not None and importlib.util.find_spec(library) is None:
         raise EnvironmentTrouble(
@@ -133,8 +139,9 @@ def _devices(device: str, number: int) -> tuple[str, ...]:
             f"--workers {number} and --device {device} contradict each other",
             hint=f"give --device cuda, or name the devices: --workers {device},cuda:…",
         )
-    cards = nvml.cards()
-    if device == "auto" and not cards:
+    from autotune.probe import nvml
+
+    if device == "auto" and not nvml.cards():
         return ("cpu",) * number
     there = _cuda_devices()
     if there is not None and there < number:
@@ -156,6 +163,9 @@ def _all_devices(device: str) -> tuple[str, ...]:
 
 def _cuda_devices() -> int | None:
     """How many this process may use; None where only torch can tell."""
+    from autotune.probe import nvml
+    from autotune.probe.visible import visible
+
     cards = nvml.cards()
     found = visible(cards, os.environ) if cards else None
     return None if found is None else len(found)

@@ -1,8 +1,8 @@
 """The tool's side of several workers: a laboratory for what is to be known of the workload, and a bench for its probes.
 
-Workers are alike: of one kind of machine, with the same workload. The first that is ready says which; one of another kind is
-left out with a sentence that names the difference, or serves a search of its own (``of_kind``). Lost workers are started
-again, a few times; what they ran is told as lost, for ``ahead`` to run it elsewhere.
+What one worker measures has to hold for the others. So those that serve one search are of one kind of machine, that of the
+first worker that is ready; others wait, with a sentence that names the difference, for a search of their own (``turn_to``).
+Lost workers are started again, a few times; what they ran is told as lost, for ``ahead`` to run it elsewhere.
 """
 
 import selectors
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from autotune.errors import AutotuneError, EnvironmentTrouble, TimeRanOut, UsageError, WorkloadError
+from autotune.errors import AutotuneError, EnvironmentTrouble, TimeRanOut, WorkloadError
 from autotune.executors.ahead import Ahead
 from autotune.executors.asked import Execution, Kind
 from autotune.executors.bench import Finished, Lost
@@ -70,6 +70,8 @@ class Workers:
         self._buckets: tuple[int, ...] = ()
         self._kind: Place | None = None
         """What workers have to be like; None until the first is ready."""
+        self._searched: list[Machine] = []
+        """Kinds that were turned to."""
         self._needed_bytes: int | None = None
         """The budget of the search, once it is known."""
         self._tickets = 0
@@ -148,12 +150,30 @@ class Workers:
         Args:
             caller_bytes: what the calling process holds that goes on to train here; counts on the CPU.
         """
-        budgets = [worker.place.budget for worker in self._workers if worker.place and not worker.out]
+        budgets = [worker.place.budget for worker in self._workers if worker.place and self._serves(worker)]
         least = min(budgets, key=lambda budget: budget.limit_bytes)
         here = self._execution.kind is Kind.LOCAL and self._kind is not None and self._kind.machine.device == "cpu"
         if not here or least.source not in ("--memory-limit", "rlimit"):
             return least
         return replace(least, limit_bytes=max(0, least.limit_bytes - caller_bytes), caller_bytes=caller_bytes)
+
+    @property
+    def other_kinds(self) -> tuple[Machine, ...]:
+        """Kinds of machines that have workers, and were not turned to."""
+        ready = [worker.place.machine for worker in self._workers if worker.place and not worker.out]
+        kinds = dict.fromkeys(kind_of(machine) for machine in ready)
+        return tuple(kind for kind in kinds if kind not in self._searched)
+
+    def turn_to(self, kind: Machine) -> tuple[WorkloadInfo, Machine]:
+        """From now on probes run on the workers of another kind, and no others; what they say of the workload."""
+        self._kind = next(
+            worker.place
+            for worker in self._workers
+            if worker.place and not worker.out and kind_of(worker.place.machine) == kind
+        )
+        self._searched.append(kind)
+        self._needed_bytes = None
+        return self._kind.workload, kind
 
     def turn(self) -> AbstractContextManager[None]:
         """Nothing is read of a device from here."""
@@ -167,13 +187,14 @@ class Workers:
 
     @property
     def width(self) -> int:
-        """Workers that are not left out."""
-        return sum(not worker.out for worker in self._workers)
+        """Workers of the kind in question, and those of which it is not known yet."""
+        return sum(self._serves(worker) for worker in self._workers)
 
     @property
     def idle(self) -> int:
         """Workers that could begin a probe at once."""
-        return max(0, sum(worker.is_idle for worker in self._workers) - len(self._waiting))
+        free = sum(worker.is_idle and self._serves(worker) for worker in self._workers)
+        return max(0, free - len(self._waiting))
 
     def submit(self, question: Question, budget: Budget, reserve_bytes: int) -> int:
         """Hand out a probe (see ``bench.Bench``)."""
@@ -236,9 +257,9 @@ class Workers:
             if worker.link is not None and time.monotonic() >= worker.deadline:
                 self._lose(worker, "it has not answered for too long")
         self._hand_out()
-        if all(worker.out for worker in self._workers):
+        if not any(self._serves(worker) for worker in self._workers):
             raise self._error or EnvironmentTrouble(
-                "no worker is left: " + "; ".join(worker.out for worker in self._workers),
+                "no worker is left: " + "; ".join(worker.out for worker in self._workers if worker.out),
                 hint="run the same command again when workers can be had: finished probes are kept",
             )
 
@@ -262,7 +283,7 @@ class Workers:
         for worker in self._workers:
             if not self._waiting:
                 return
-            if worker.is_idle:
+            if worker.is_idle and self._serves(worker):
                 ticket, request = self._waiting.popleft()
                 assert worker.link is not None
                 worker.ticket = ticket
@@ -317,20 +338,33 @@ class Workers:
         worker.place = place
         worker.deadline = float("inf")
         first = self._kind or place
-        differs = difference(first.machine, place.machine)
-        if not differs and first.workload.fingerprint != place.workload.fingerprint:
-            differs = f"another workload at {self._plan.source.ref} there"
-        needed = self._needed_bytes
-        if not differs and needed is not None and place.budget.limit_bytes < needed:
-            differs = f"room for {format_bytes(place.budget.limit_bytes)}, and the search is for {format_bytes(needed)}"
-        if differs:
-            why = UsageError(
-                f"{worker.name} is left out, since results of it cannot be compared with the others': {differs}",
-                hint="search on it by itself",
-            )
-            self._leave_out(worker, why)
+        if self._kind is None:
+            self._kind = first
+            self._searched.append(kind_of(first.machine))
+        if first.workload.fingerprint != place.workload.fingerprint:
+            self._refuse(worker, f"it finds another workload at {self._plan.source.ref} than the others")
             return
-        self._kind = first
+        other = difference(first.machine, place.machine)
+        if other:
+            self._tell(
+                f"{worker.name} is of another kind than {first.text}, so that its results cannot be compared with the"
+                f" others': {other}"
+            )
+        elif self._needed_bytes is not None and place.budget.limit_bytes < self._needed_bytes:
+            room, needed = format_bytes(place.budget.limit_bytes), format_bytes(self._needed_bytes)
+            self._refuse(worker, f"a job may use {room} there, and the search is for {needed}")
+
+    def _refuse(self, worker: Worker, why: str) -> None:
+        error = EnvironmentTrouble(f"{worker.name} is left out: {why}", hint="make it as the others, or leave it out")
+        self._leave_out(worker, error)
+
+    def _serves(self, worker: Worker) -> bool:
+        """Whether probes of the search may run there, as far as is known."""
+        if worker.out:
+            return False
+        if worker.place is None or self._kind is None:
+            return True
+        return kind_of(worker.place.machine) == kind_of(self._kind.machine)
 
     def _end(self, worker: Worker, end: ProbeResult | Lost | AutotuneError) -> None:
         ticket, worker.ticket, worker.deadline = worker.ticket, None, float("inf")
