@@ -77,29 +77,39 @@ def _short(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | 
 
 
 def _as_sizes_say(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
-    """That it fits, with memory and time on the line through two other sizes (one: in proportion to it)."""
+    """That it fits, with memory and time on the line through two other sizes.
+
+    With one size known, all memory but that of the parameters is taken to grow with the batch, and a step to take as long:
+    small batches do not fill a device.
+    """
     wanted = plain(question.settings)
     known = {p.batch_size: p for p in history if p.fits and p.form in TRAINING and plain(p.settings) == wanted}
     if not known:
         return None
     size = question.batch_size
     first, *others = sorted(known, key=lambda n: (abs(n - size), n))
-    near, other = known[first].measurement, known[others[0]].measurement if others else None
+    like = known[first]
+    near, other = like.measurement, known[others[0]].measurement if others else None
 
-    def factor(of: Callable[[Measurement], float | None]) -> float:
-        at, beside = of(near), of(other) if other else 0.0
-        if not at or beside is None or (other and others[0] == first):
-            return size / first
-        slope = (at - beside) / (first - (others[0] if other else 0))
+    def factor(of: Callable[[Measurement], float | None], fixed: float) -> float:
+        at = of(near)
+        if not at:
+            return 1.0
+        beside, place = (of(other), others[0]) if other is not None else (min(fixed, at), 0)
+        slope = 0.0 if beside is None else (at - beside) / (first - place)
         return max(0.0, at + slope * (size - first)) / at
 
-    memory = factor(lambda seen: seen.peak_device_bytes)
-    seconds = factor(lambda seen: seen.median_step_seconds) * question.settings.accumulate
+    memory = factor(lambda seen: seen.peak_device_bytes, _fixed_bytes(near))
+    seconds = factor(lambda seen: seen.median_step_seconds, near.median_step_seconds or 0.0)
+    micro_batches = question.settings.accumulate / like.settings.accumulate
     evaluates = any(p.measurement.evaluated for p in history)
-    like = known[first]
-    return _answer(
-        question, like, _scaled(near, question, memory, seconds / like.settings.accumulate, evaluates=evaluates)
-    )
+    return _answer(question, like, _scaled(near, question, memory, seconds * micro_batches, evaluates=evaluates))
+
+
+def _fixed_bytes(seen: Measurement) -> int:
+    parts = seen.composition
+    known = (parts.parameters_bytes, parts.gradients_bytes, parts.optimizer_bytes, parts.buffers_bytes)
+    return sum(part or 0 for part in known)
 
 
 def _candidate(view: View, question: Question) -> ProbeResult | None:
