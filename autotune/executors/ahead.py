@@ -80,6 +80,8 @@ class Ahead:
         self._until = until
         self._as_run = as_run
         self._runs: dict[Question, _Run] = {}
+        self._not_ahead: set[Question] = set()
+        """What was lost when it ran ahead: perhaps it is what kills workers, and it runs again only where it is needed."""
         self.ran_ahead = 0
         """Answers that were under way or there when they were asked for."""
 
@@ -155,6 +157,7 @@ class Ahead:
         key = _key(run.question)
         if key != wanted:
             del self._runs[key]  # if it is wanted, it will be asked for
+            self._not_ahead.add(key)
         elif run.attempt == ATTEMPTS:
             run.end = EnvironmentTrouble(
                 f"batch {run.question.batch_size} cannot be probed: its worker was lost {ATTEMPTS} times, last"
@@ -184,7 +187,7 @@ class Ahead:
             if isinstance(asked, Stop) or asked.reason is Reason.RETRY:
                 return
             question = asked
-            if _key(question) in self._runs:
+            if _key(question) in self._runs or _key(question) in self._not_ahead:
                 continue
             self._runs[_key(question)] = self._begin(question, budget, reserve_bytes)
             if self._bench.idle < 1:

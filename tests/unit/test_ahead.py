@@ -101,7 +101,9 @@ def test_a_probe_that_is_lost_every_time_ends_the_search_with_what_happened() ->
     ahead = Ahead(finder, bench, (), imagination(finder), lost=lost.append)
     with pytest.raises(EnvironmentTrouble, match=f"lost {ATTEMPTS} times, last worker 1: planted"):
         drive(finder, ahead)
-    assert [probe.batch_size for probe in lost].count(lost[-1].batch_size) == ATTEMPTS + 1  # once ahead
+    sizes = [probe.batch_size for probe in lost]
+    assert sizes.count(16) == ATTEMPTS + 1  # once ahead
+    assert sizes.count(64) == 1  # what was lost ahead runs ahead no more
 
 
 def test_an_error_of_a_probe_is_raised_when_it_is_asked_for() -> None:
