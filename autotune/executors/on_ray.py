@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.errors import EnvironmentTrouble
+from autotune.executors.documents import error_document
 from autotune.executors.host import TOKEN, Host, Message, root, serve
 from autotune.probe.wire import Channel
 
@@ -61,6 +63,8 @@ class _Driver:
             if self._actor is None:
                 self._connect(request)
             reply = self._ask(request)
+        except EnvironmentTrouble as error:
+            return {"kind": "refused", "error": error_document(error)}
         except _Gone as error:
             return {"kind": "lost", "why": str(error), "over": True}
         except (ray.exceptions.RayError, ConnectionError, RuntimeError, TimeoutError) as error:
@@ -88,6 +92,11 @@ class _Driver:
                 ray.init(address=wanted, log_to_driver=False, configure_logging=False)
                 break
             except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+                if _is_refusal(error):
+                    raise EnvironmentTrouble(
+                        f"the Ray cluster at {wanted} refuses this host: its authentication token is missing or incorrect",
+                        hint="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as on the cluster",
+                    ) from error
                 if time.monotonic() >= deadline:
                     raise _Gone(f"there is no Ray cluster at {wanted}: {_first_line(error)}") from error
                 ray.shutdown()
@@ -140,6 +149,15 @@ class _Gone(Exception):
 def _has_gpus(ray: Any, device: str) -> bool:
     """Whether to ask for a GPU where the device is to be found out: on a cluster without any, nobody would get one."""
     return device != "auto" or bool(ray.cluster_resources().get("GPU"))
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether a cluster is there, and this driver may not use it."""
+    while error is not None:
+        if type(error).__name__ == "AuthenticationError":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _first_line(error: Exception) -> str:
