@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from autotune.model import Cause, Form, Outcome
 from tests.process.support import Tool
@@ -37,6 +38,7 @@ def test_a_worker_killed_in_the_middle_of_a_probe_changes_no_answer(tmp_path: Pa
     tool.no_process_left()
 
 
+@pytest.mark.cluster
 def test_nothing_outlives_a_tool_that_is_killed_with_its_workers_at_work(tmp_path: Path) -> None:
     tool = Tool(tmp_path)
     tool.hold(1, 2)
@@ -47,6 +49,7 @@ def test_nothing_outlives_a_tool_that_is_killed_with_its_workers_at_work(tmp_pat
         tool.no_process_left(within_s=10)
 
 
+@pytest.mark.cluster
 def test_ctrl_c_ends_workers_and_keeps_the_search(tmp_path: Path) -> None:
     tool = Tool(tmp_path)
     tool.hold(2, 2)
