@@ -362,6 +362,8 @@ class Session:
             )
             if ahead is not None and (stop is None or (stop.answer is not None and not stop.answer.complete)):
                 ahead.keep_all(held.add)  # who goes on with the search has them
+            if ahead is not None and ahead.ran_ahead:
+                self._observer.note(f"{ahead.ran_ahead} of {len(probes)} probes ran ahead, beside others")
         except BaseException as error:
             if ahead is not None and not isinstance(error, StoreError):
                 with suppress(StoreError):  # the error itself matters more

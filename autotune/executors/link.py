@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ class Link:
         """
         reading, writing = os.pipe()
         more = f", {dict(options)!r}" if executor != "local" else ""
-        call = f"from autotune.executors.{_MODULES[executor]} import main; main({writing}{more})"
+        # Whoever waits for the device is told who holds it by the command: that of the tool.
+        words = f"import sys; sys.argv[:] = {sys.argv!r}"
+        call = f"{words}; from autotune.executors.{_MODULES[executor]} import main; main({writing}{more})"
         self._log = log
         with log.open("ab") as stream:
             try:

@@ -34,7 +34,7 @@ _BACKOFF_S = 1.0
 """Before a worker that was lost is started again; twice as long each time."""
 _LONGEST_BACKOFF_S = 60.0
 _SLACK_S = 60.0
-"""Beyond a probe's own deadlines before a worker counts as lost that is silent."""
+"""Beyond a probe's own deadlines (two, where a fork turns out not to work) before a silent worker counts as lost."""
 _GATHER_S = {Kind.LOCAL: 120.0, Kind.SLURM: 20.0, Kind.RAY: 20.0}
 """How long others are waited for once one worker is ready. Of one host they are ready together; elsewhere some may come
 much later, and join then."""
@@ -287,7 +287,8 @@ class Workers:
                 ticket, request = self._waiting.popleft()
                 assert worker.link is not None
                 worker.ticket = ticket
-                worker.deadline = time.monotonic() + self._plan.timeout_s + self._plan.device_wait_s + _SLACK_S
+                longest_s = 2 * self._plan.timeout_s + self._plan.device_wait_s + _SLACK_S
+                worker.deadline = time.monotonic() + longest_s
                 self._running.add(ticket)
                 worker.link.send({**request, "left_s": self._left_s()})
 

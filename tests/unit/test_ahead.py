@@ -12,8 +12,9 @@ from autotune.executors.ahead import ATTEMPTS, Ahead
 from autotune.executors.bench import Bench
 from autotune.model import Budget, Cause, Form, Objective, Outcome, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.batch import BatchFinder
+from autotune.search.evaluation import EvaluationFinder
 from autotune.search.imagine import imagination
-from tests.fakes import BUDGET, OVER_BUDGET, FakeProber, Fault, drive, result
+from tests.fakes import BUDGET, EVALUATION_FAILS, OVER_BUDGET, FakeProber, Fault, drive, result
 from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_settings import PlantedMachine
 from tests.unit.planted_settings_searches import finder_for, random_machine
@@ -176,3 +177,20 @@ def test_when_time_is_out_nothing_runs_ahead_and_a_bench_is_one_by_its_shape() -
     Ahead(Asking(), bench, (), fits, until=lambda: True).probe(QUESTION, BUDGET, 0)
     assert len(bench.handed_out) == 1
     assert isinstance(bench, Bench) and not isinstance(FakeProber(), Bench)
+
+
+def test_evaluation_is_searched_in_the_same_steps() -> None:
+    def run(width: int) -> Found:
+        prober = FakeProber(
+            fixed_bytes=100,
+            per_sample_bytes=9,
+            step_seconds=lambda size: 0.01,
+            evaluate=lambda size, question: EVALUATION_FAILS if size > 20 else None,
+        )
+        bench, finder = PlantedBench(prober, width=width), EvaluationFinder(finder=BatchFinder(recommend=False))
+        return *drive(finder, Ahead(finder, bench, (), imagination(finder))), bench
+
+    alone, together = run(1), run(3)
+    assert alone[0] == together[0] and alone[0].answer is not None and alone[0].answer.evaluation is not None
+    assert [as_asked(probe) for probe in together[1]] == [as_asked(probe) for probe in alone[1]]
+    assert together[2].clock < alone[2].clock
