@@ -16,8 +16,9 @@ test: $(INSTALLED)  ## all tests that need no GPU
 	$(BIN)/python -m compileall -q autotune storage  # some 400 processes import it, and may be told to write no bytecode
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 -m "not gpu and not cluster"  # probes share the cores: idle threads must not spin
 
-cluster: $(INSTALLED)  ## real workers lost in all ways: of this host, of Slurm and of Ray where they are installed; minutes
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 0 -m cluster
+cluster: $(INSTALLED)  ## real workers lost in all ways: of this host, of Ray, and of Slurm where it is installed; minutes
+	$(BIN)/python -m pip install --quiet -e ".[slurm,ray]"
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 0 -m cluster tests/process
 
 faults: $(INSTALLED)  ## 150 deaths and troubles in real searches, 20,000 malformed inputs: ten minutes; SEED=7 for others
 	OMP_WAIT_POLICY=passive $(BIN)/python -m tests.faults --seed $(SEED)
