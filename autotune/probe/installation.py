@@ -35,11 +35,11 @@ _WANTED = {
     "accelerate": "exports to accelerate",
     "prometheus-client": "metrics of `autotune watch`",
 }
-_EXTRAS = {"psycopg": '"autotune-torch[postgres]"', "prometheus-client": '"autotune-torch[monitor]"'}
 _EXTRAS = {
     "psycopg": '"autotune-torch[postgres]"',
     "submitit": '"autotune-torch[slurm]"',
     "ray": '"autotune-torch[ray]"',
+    "prometheus-client": '"autotune-torch[monitor]"',
 }
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _ENTRY = "autotune.cli.app"
