@@ -74,20 +74,21 @@ class Host:
             until=_until(left_s),
             say=self._say,
             host_alone=plan.memory_limit_bytes is None,
+            ranks=plan.ranks,
         )
-        kind = CommandLauncher if plan.source.command else Launcher
-        self._laboratory = kind(
-            self._here(plan.source), timeout_s=plan.timeout_s, seed=plan.seed, say=self._say, turns=self._turns
-        )
+        self._laboratory = self._launcher(plan, self._turns)
         self._laboratory.preload(plan.device)
         workload, machine = self._laboratory.describe(plan.device, plan.multiple_of, buckets)
         with self._laboratory.turn():  # else another search's probe would count as what others hold
-            used = nvml.used_bytes(machine.device_uuid) if workload.device_used_bytes is None else None
+            used = workload.device_used_bytes
+            others = [nvml.used_bytes(machine.device_uuid) if used is None else used]
+            others += map(nvml.used_bytes, machine.peers)
             budget = make_budget(
                 machine,
                 memory_limit_bytes=plan.memory_limit_bytes,
-                others_bytes=used if workload.device_used_bytes is None else workload.device_used_bytes,
+                others_bytes=max((held for held in others if held is not None), default=None),
                 host=host_limit(),
+                ranks=plan.ranks,
             )
         return {
             "kind": "ready",
@@ -96,6 +97,12 @@ class Host:
             "machine": plain(machine),
             "budget": plain(budget),
         }
+
+    def _launcher(self, plan: Plan, turns: Turns) -> Launcher | CommandLauncher:
+        source = self._here(plan.source)
+        if source.command:
+            return CommandLauncher(source, timeout_s=plan.timeout_s, seed=plan.seed, say=self._say, turns=turns)
+        return Launcher(source, timeout_s=plan.timeout_s, seed=plan.seed, say=self._say, turns=turns, ranks=plan.ranks)
 
     def _probe(self, request: Message) -> Message:
         assert self._laboratory is not None and self._turns is not None, "opened first"

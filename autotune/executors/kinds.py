@@ -20,7 +20,7 @@ _WORDS = {
 
 def kind_of(machine: Machine) -> Machine:
     """The machine without what tells it from another of its kind: equal kinds, comparable measurements."""
-    return replace(machine, device_uuid="", device_index=0)
+    return replace(machine, device_uuid="", device_index=0, peers=())
 
 
 def difference(machine: Machine, other: Machine) -> str:

@@ -103,8 +103,9 @@ class _Driver:
                 time.sleep(1.0)
         found = _ADDRESS.fullmatch(ray.get_runtime_context().gcs_address)
         self._address = (found[1].strip("[]"), int(found[2])) if found else None
-        device = str(request.get("plan", {}).get("device", "auto"))
-        gpus = float(self._options.get("num_gpus", 0 if device == "cpu" or not _has_gpus(ray, device) else 1))
+        asked = request.get("plan", {})
+        device, ranks = str(asked.get("device", "auto")), int(asked.get("ranks", 1))
+        gpus = float(self._options.get("num_gpus", 0 if device == "cpu" or not _has_gpus(ray, device) else ranks))
         variables = {"PYTHONPATH": os.pathsep.join(path for path in (os.environ.get("PYTHONPATH"), root()) if path)}
         # Ray sets it to the CPUs that an actor asks for, and would change what is measured.
         if "OMP_NUM_THREADS" in os.environ:

@@ -110,7 +110,7 @@ class _Job:
         on_cpu = request.get("plan", {}).get("device") == "cpu"
         found: dict[str, Any] = {"timeout_min": _MINUTES, "tasks_per_node": 1, "nodes": 1, **numbers}
         if not on_cpu:
-            found.setdefault("gpus_per_node", 1)
+            found.setdefault("gpus_per_node", request.get("plan", {}).get("ranks", 1))
         if cluster != "slurm":
             return {name: value for name, value in found.items() if name in ("timeout_min", "gpus_per_node")}
         for name in _OF_SLURM:

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from autotune.errors import WorkloadError
-from autotune.executors.asked import Where, make_execution
+from autotune.errors import UsageError, WorkloadError
+from autotune.executors.asked import Kind, Where, make_execution
 from autotune.front.observer import LogObserver
 from autotune.model import Budget, Machine, Plan, WorkloadInfo
 from autotune.ports import Laboratory
@@ -62,6 +62,11 @@ def workers_of(plan: Plan, where: Where, say: Callable[[str], None], started: fl
     execution = make_execution(plan.device, **where)
     if execution.is_plain:
         return None
+    if plan.ranks > 1 and execution.kind is Kind.LOCAL and any(name != "cpu" for name in execution.devices):
+        raise UsageError(
+            f"--ranks {plan.ranks} and --workers {len(execution.devices)} both ask for the devices of this host",
+            hint="leave out --workers: each probe takes the first devices together",
+        )
     from autotune.executors.workers import Workers
 
     return Workers(execution, plan, say, None if plan.time_budget_s is None else started + plan.time_budget_s)

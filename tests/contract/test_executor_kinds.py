@@ -67,3 +67,9 @@ def test_max_batch_answers_for_the_first_kind_alone(model: str, capsys: pytest.C
     assert (code, captured.out) == (0, "15\n"), captured.err
     assert "is of another kind than Planted 40" in captured.err
     assert len(api.searches()) == 1
+
+
+def test_ranks_and_workers_of_one_host_exclude_each_other(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["max-batch", model, "--device", "cuda", "--memory-limit", "1GiB", "--ranks", "2", "--workers", NAMES]
+    assert app.run(argv) == 2
+    assert "--ranks 2 and --workers 3 both ask for the devices of this host" in capsys.readouterr().err
