@@ -7,14 +7,18 @@ SEED ?= 0
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test faults leaks lint types contracts check gpu clean
+.PHONY: demo test cluster faults leaks lint types contracts check gpu clean
 
 demo: $(INSTALLED)  ## find the largest safe batch of a small GPT under 512 MiB; leaves autotune.json
 	$(BIN)/autotune search examples/tiny_gpt.py --memory-limit 512MiB --device cpu
 
 test: $(INSTALLED)  ## all tests that need no GPU
 	$(BIN)/python -m compileall -q autotune storage  # some 400 processes import it, and may be told to write no bytecode
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 -m "not gpu"  # probes share the cores: idle threads must not spin
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 2 -m "not gpu and not cluster"  # probes share the cores: idle threads must not spin
+
+cluster: $(INSTALLED)  ## real workers lost in all ways: of this host, of Ray, and of Slurm where it is installed; minutes
+	$(BIN)/python -m pip install --quiet -e ".[slurm,ray]"
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n 0 -m cluster tests/process
 
 faults: $(INSTALLED)  ## 150 deaths and troubles in real searches, 20,000 malformed inputs: ten minutes; SEED=7 for others
 	OMP_WAIT_POLICY=passive $(BIN)/python -m tests.faults --seed $(SEED)

@@ -12,6 +12,8 @@ if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
+    from autotune.errors import AutotuneError
+    from autotune.executors.asked import Where
     from autotune.front.max_batch import MaxBatch
     from autotune.front.observer import LogObserver
     from autotune.model import (
@@ -73,6 +75,9 @@ def find_max_batch(
     storage: str | os.PathLike[str] | None = None,
     fresh: bool = False,
     observer: SearchObserver | None = None,
+    executor: str = "local",
+    workers: str | int | None = None,
+    executor_options: Sequence[str] = (),
 ) -> MaxBatch:
     """The largest batch size that surely trains here, found in processes of their own.
 
@@ -119,6 +124,9 @@ def find_max_batch(
         storage: ledger, a path or database URL; default: the platform's data directory or ``AUTOTUNE_STORAGE``.
         fresh: search anew, whatever the ledger knows.
         observer: is told of every probe; default: the ``autotune`` logger at level INFO.
+        executor: where probes run: ``local``, ``slurm`` or ``ray`` (see docs/clusters.md).
+        workers: how many run side by side; ``local`` also takes ``all`` and names of devices, ``"cuda:0,cuda:2"``.
+        executor_options: of the executor, as ``"NAME=VALUE"``.
 
     Raises:
         NothingFits: not even the smallest batch is safe.
@@ -163,6 +171,7 @@ def find_max_batch(
         storage=storage,
         fresh=fresh,
         observer=observer,
+        where={"executor": executor, "workers": workers, "executor_options": executor_options},
     )
 
 
@@ -192,9 +201,16 @@ def plan(
 
 
 def search(
-    plan: Plan, *, storage: str | None = None, fresh: bool = False, observer: SearchObserver | None = None
+    plan: Plan,
+    *,
+    storage: str | None = None,
+    fresh: bool = False,
+    observer: SearchObserver | None = None,
+    **where: Unpack[Where],
 ) -> SearchResult:
     """Find the largest safe batch of a planned search, resuming or confirming what the ledger knows.
+
+    ``where`` says where probes run, as ``find_max_batch`` explains: ``executor``, ``workers`` and ``executor_options``.
 
     Raises:
         NothingFits, WorkloadError, EnvironmentTrouble, StoreError, UsageError, TimeRanOut: see ``find_max_batch``.
@@ -202,7 +218,29 @@ def search(
     from autotune.front import searching
     from autotune.front.observer import LogObserver
 
-    return searching.search(plan, storage, fresh, observer or LogObserver(), trains_here=False)
+    return searching.search(plan, storage, fresh, observer or LogObserver(), where, trains_here=False)
+
+
+def search_kinds(
+    plan: Plan,
+    *,
+    storage: str | None = None,
+    fresh: bool = False,
+    observer: SearchObserver | None = None,
+    **where: Unpack[Where],
+) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+    """The same for each kind of machine among the workers; each has an answer of its own.
+
+    Returns:
+        The answer of the first worker's kind, and what came out on the others: that one has no answer is a value.
+
+    Raises:
+        NothingFits, WorkloadError, EnvironmentTrouble, StoreError, UsageError, TimeRanOut: see ``find_max_batch``.
+    """
+    from autotune.front import searching
+    from autotune.front.observer import LogObserver
+
+    return searching.search_kinds(plan, storage, fresh, observer or LogObserver(), where)
 
 
 def search_buckets(
@@ -212,6 +250,7 @@ def search_buckets(
     storage: str | None = None,
     fresh: bool = False,
     observer: SearchObserver | None = None,
+    **where: Unpack[Where],
 ) -> Bucketed:
     """The same for each length bucket by itself; that nothing fits, or time ran out, is then told for each.
 
@@ -225,7 +264,7 @@ def search_buckets(
     from autotune.front import searching
     from autotune.front.observer import LogObserver
 
-    return searching.search_buckets(plan, buckets, storage, fresh, observer or LogObserver(), trains_here=False)
+    return searching.search_buckets(plan, buckets, storage, fresh, observer or LogObserver(), where, trains_here=False)
 
 
 def check(

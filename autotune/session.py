@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -11,10 +12,12 @@ from autotune.errors import (
     DamagedRow,
     EnvironmentTrouble,
     NothingFits,
+    StoreError,
     TimeRanOut,
     UsageError,
     WorkloadError,
 )
+from autotune.executors.bench import Bench
 from autotune.held import Held
 from autotune.model import (
     Answer,
@@ -37,6 +40,7 @@ from autotune.tuner import non_pytorch_bytes, tune
 from autotune.units import MIB, format_bytes
 
 if TYPE_CHECKING:
+    from autotune.executors.ahead import Ahead
     from autotune.search.allocators import BestAllocator
     from autotune.search.loading import Finder
     from autotune.storage.store import Store
@@ -86,6 +90,7 @@ class Session:
     ) -> None:
         self._plan = plan
         self._store = store
+        self._bench = launcher if isinstance(launcher, Bench) else None
         self._launcher = launcher if plan.length_bucket is None else _InBucket(launcher, plan.length_bucket)
         self._observer = observer
         self._workload = workload
@@ -342,10 +347,11 @@ class Session:
     ) -> tuple[Answer | None, tuple[ProbeResult, ...]]:
         """Run the tuner; whatever stops it, the search stays resumable until it is finished."""
         conclude = strategy.conclude if isinstance(strategy, Concluding) else _nothing_stands
+        ahead = self._ahead(held, strategy, history)
         try:
             stop, probes = tune(
                 strategy,
-                held.leased(self._prober(history)),
+                held.leased(self._prober(ahead or self._launcher, history)),
                 held,
                 self._observer,
                 self._budget,
@@ -354,9 +360,19 @@ class Session:
                 conclude,
                 reserve_bytes,
             )
+            if ahead is not None and (stop is None or (stop.answer is not None and not stop.answer.complete)):
+                ahead.keep_all(held.add)  # who goes on with the search has them
+            if ahead is not None and ahead.ran_ahead:
+                self._observer.note(f"{ahead.ran_ahead} of {len(probes)} probes ran ahead, beside others")
         except BaseException as error:
+            if ahead is not None and not isinstance(error, StoreError):
+                with suppress(StoreError):  # the error itself matters more
+                    ahead.keep_all(held.add)
             held.interrupt(error)
             raise
+        finally:
+            if ahead is not None:
+                ahead.close()
         if stop is None:
             held.finish(SearchState.INTERRUPTED, None, "the time budget ended")
             raise TimeRanOut(
@@ -368,11 +384,30 @@ class Session:
             held.finish(state, stop.answer, stop.reason)
         return stop.answer, probes
 
-    def _prober(self, history: Sequence[ProbeResult]) -> Prober:
-        """What runs the probes; where the driver hides that memory ran out, with an eye on that."""
+    def _ahead(self, held: Held, strategy: Strategy, history: Sequence[ProbeResult]) -> "Ahead | None":
+        """What runs the probes where there are several workers for them, or one that may be lost."""
+        if self._bench is None:
+            return None
+        from autotune.executors.ahead import Ahead
+        from autotune.search.imagine import imagination
+
+        bucket = self._plan.length_bucket
+        return Ahead(
+            strategy,
+            self._bench,
+            history,
+            imagination(strategy),
+            lost=held.add,
+            keep=held.keep,
+            until=self._out_of_time,
+            as_run=lambda question: question if bucket is None else replace(question, length_bucket=bucket),
+        )
+
+    def _prober(self, prober: Prober, history: Sequence[ProbeResult]) -> Prober:
+        """The same prober; where the driver hides that memory ran out, with an eye on that."""
         from autotune.probe.spill import SpillWatch, may_spill
 
-        return SpillWatch(self._launcher, self._machine, history) if may_spill(self._machine) else self._launcher
+        return SpillWatch(prober, self._machine, history) if may_spill(self._machine) else prober
 
     def _out_of_time(self) -> bool:
         budget = self._plan.time_budget_s

@@ -1,5 +1,6 @@
 """The way of ``search`` and ``max-batch`` from a command line to a result, or to an error that says what is left."""
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -30,7 +31,25 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
     """
 
     def search(plan: Plan, progress: Progress) -> SearchResult:
-        return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress)
+        return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress, **asked.where)
+
+    return _ask(asked, search, recommend=recommend)
+
+
+def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+    """Search on each kind of machine among the workers, with progress on stderr.
+
+    Returns:
+        The answer of the first kind, and what came out on the others.
+
+    Raises:
+        AutotuneError: see ``_ask``.
+    """
+    if asked.workers is None:
+        return ask(asked, recommend=recommend), ()
+
+    def search(plan: Plan, progress: Progress) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+        return api.search_kinds(plan, storage=asked.storage, fresh=asked.fresh, observer=progress, **asked.where)
 
     return _ask(asked, search, recommend=recommend)
 
@@ -44,7 +63,14 @@ def ask_buckets(asked: Asked) -> Bucketed:
 
     def search(plan: Plan, progress: Progress) -> Bucketed:
         lengths = _lengths(asked.buckets or "")
-        return api.search_buckets(plan, lengths, storage=asked.storage, fresh=asked.fresh, observer=progress)
+        return api.search_buckets(
+            plan,
+            lengths,
+            storage=asked.storage,
+            fresh=asked.fresh,
+            observer=progress,
+            **asked.where,
+        )
 
     return _ask(asked, search, recommend=False)
 
@@ -128,6 +154,20 @@ def keep(asked: Asked, result: SearchResult) -> None:
         EnvironmentTrouble: it could not be written.
     """
     _keep(asked, document(result))
+
+
+def keep_other_kind(asked: Asked, result: SearchResult) -> Path | None:
+    """Write the recommendation for another kind of machine beside that for the first; returns where, if one was asked for.
+
+    Raises:
+        EnvironmentTrouble: it could not be written.
+    """
+    if asked.output is None:
+        return None
+    name = re.sub(r"[^a-z0-9]+", "-", result.machine.device_name.lower()).strip("-") or result.machine.device
+    path = asked.output.with_name(f"{asked.output.stem}.{name}{asked.output.suffix}")
+    write_whole(path, to_text(document(result)))
+    return path
 
 
 def keep_buckets(asked: Asked, found: Bucketed) -> None:

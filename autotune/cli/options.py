@@ -10,6 +10,7 @@ import typer
 
 from autotune.cli.invocation import Invocation
 from autotune.errors import UsageError
+from autotune.executors.asked import Where
 from autotune.model import Objective, Precision
 
 Model = Annotated[
@@ -141,6 +142,19 @@ _Ranks = Annotated[
 ]
 _Trials = Annotated[int, typer.Option(help="Settings the sampler may propose beside those that are known to pay.")]
 _Output = Annotated[Path | None, typer.Option(metavar="PATH", help="File to write the recommendation to.")]
+_Executor = Annotated[str, typer.Option(metavar="KIND", help="Where probes run: local, slurm or ray.")]
+_Workers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N",
+        help="Probes to run side by side, each alone on its device; of this host also all, or cuda:0,cuda:2.",
+        show_default=False,
+    ),
+]
+_ExecutorOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Option of the executor. May be repeated.", show_default=False),
+]
 _Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again; use no earlier probe from the ledger.")]
 
 
@@ -178,6 +192,9 @@ class Asked:
     effective_batch: int | None
     world: int | None
     trials: int
+    executor: str
+    workers: str | None
+    executor_options: tuple[str, ...]
     storage: str | None
     output: Path | None
     output_files: tuple[str, ...]
@@ -190,6 +207,18 @@ class Asked:
     """What to type to go on after an interruption."""
     title: str
     """The command, for pages of pipelines."""
+
+    @property
+    def where(self) -> Where:
+        """Where probes are to run, as ``api`` takes it; what was not asked for is left out."""
+        found: Where = {}
+        if self.executor != "local":
+            found["executor"] = self.executor
+        if self.workers is not None:
+            found["workers"] = self.workers
+        if self.executor_options:
+            found["executor_options"] = self.executor_options
+        return found
 
     def check(self) -> None:
         """Find options that contradict each other.
@@ -243,6 +272,9 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         effective_batch: _EffectiveBatch = None,
         world: _World = None,
         trials: _Trials = 12,
+        executor: _Executor = "local",
+        workers: _Workers = None,
+        executor_option: _ExecutorOption = None,
         storage: Storage = None,
         output: _Output = default_output,
         output_file: OutputFiles = None,
@@ -282,6 +314,9 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 effective_batch=effective_batch,
                 world=world,
                 trials=trials,
+                executor=executor,
+                workers=workers,
+                executor_options=tuple(executor_option or ()),
                 storage=storage,
                 output=output,
                 output_files=tuple(output_file or ()),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from autotune.cli.options import Asked, searching
+from autotune.errors import AutotuneError
 from autotune.model import SearchResult
 
 
@@ -12,14 +13,32 @@ def run(asked: Asked) -> None:
     Your own settings are measured first; others are only recommended if they are faster and train the same. With
     --allow none the batch alone is searched.
     """
-    from autotune.cli.asking import ask, keep
+    from autotune.cli.asking import ask_kinds, keep
 
-    result = ask(asked, recommend=True)
+    result, others = ask_kinds(asked, recommend=True)
     try:
         keep(asked, result)
     finally:  # the answer took long to find: it is shown also if the file cannot be written
         if not asked.json:
             show(result, asked.output, verbose=asked.verbose)
+    for other in others:
+        show_other_kind(asked, other)
+
+
+def show_other_kind(asked: Asked, found: SearchResult | AutotuneError) -> None:
+    """Tell the answer for another kind of machine, apart: on stderr, where stdout has the document of the first."""
+    from autotune.cli.asking import keep_other_kind
+    from autotune.cli.console import Screen
+
+    screen = Screen(stderr=asked.json)
+    if isinstance(found, AutotuneError):
+        screen.say(f"\nanother kind of machine has no answer: {found.message}")
+        return
+    path = keep_other_kind(asked, found)
+    where = f", in {path}" if path else ""
+    screen.say(f"\nfor {found.machine.device_name} ({found.machine.device}), apart{where}:", "bold")
+    if not asked.json:
+        show(found, path, verbose=asked.verbose)
 
 
 def show(result: SearchResult, output: Path | None, *, verbose: bool) -> None:

@@ -4,13 +4,15 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from autotune.errors import WorkloadError
+from autotune.errors import UsageError, WorkloadError
+from autotune.executors.asked import Kind, Where, make_execution
 from autotune.front.observer import LogObserver
 from autotune.model import Budget, Machine, Plan, WorkloadInfo
 from autotune.ports import Laboratory
 from autotune.workload.source import INSIDE_VARIABLE
 
 if TYPE_CHECKING:
+    from autotune.executors.workers import Workers
     from autotune.probe.turns import Turns
 
 
@@ -48,6 +50,26 @@ def laboratory(plan: Plan, say: Callable[[str], None], turns: "Turns") -> Labora
     if plan.source.command:
         return CommandLauncher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns)
     return Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=say, turns=turns, ranks=plan.ranks)
+
+
+def workers_of(plan: Plan, where: Where, say: Callable[[str], None], started: float) -> "Workers | None":
+    """Workers, as they were asked for; None where one device of this host is all.
+
+    Raises:
+        UsageError: a value makes no sense.
+        EnvironmentTrouble: the executor's library is not installed, or there are not so many devices.
+    """
+    execution = make_execution(plan.device, **where)
+    if execution.is_plain:
+        return None
+    if plan.ranks > 1 and execution.kind is Kind.LOCAL and any(name != "cpu" for name in execution.devices):
+        raise UsageError(
+            f"--ranks {plan.ranks} and --workers {len(execution.devices)} both ask for the devices of this host",
+            hint="leave out --workers: each probe takes the first devices together",
+        )
+    from autotune.executors.workers import Workers
+
+    return Workers(execution, plan, say, None if plan.time_budget_s is None else started + plan.time_budget_s)
 
 
 def budget_of(plan: Plan, machine: Machine, caller_bytes: int, used_bytes: int | None) -> Budget:

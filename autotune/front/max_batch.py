@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.executors.asked import Where
 from autotune.front.given import source_of
 from autotune.front.laboratory import refuse_inside
 from autotune.front.observer import LogObserver
@@ -49,12 +50,14 @@ def find(
     storage: str | os.PathLike[str] | None,
     fresh: bool,
     observer: SearchObserver | None,
+    where: Where,
 ) -> MaxBatch:
     """See ``api.find_max_batch``.
 
     Args:
         functions: what goes with a live model, by the names of the arguments; None = not given.
         options: of the plan.
+        where: probes run.
     """
     refuse_inside()
     from autotune.probe.workplace import Workplace
@@ -65,8 +68,8 @@ def find(
         trains_here = not source.command  # a command trains in a process of its own
         observer = observer or LogObserver()
         if buckets is not None:
-            return _by_bucket(search_buckets(asked, buckets, storage, fresh, observer, trains_here=trains_here))
-        return _answer(search(asked, storage, fresh, observer, trains_here=trains_here))
+            return _by_bucket(search_buckets(asked, buckets, storage, fresh, observer, where, trains_here=trains_here))
+        return _answer(search(asked, storage, fresh, observer, where, trains_here=trains_here))
 
 
 def _answer(result: SearchResult) -> MaxBatch:

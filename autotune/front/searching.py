@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut
+from autotune.executors.asked import Where
 from autotune.front.buckets import search_buckets as by_length
-from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of
+from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of, workers_of
 from autotune.ledger import default_storage
 from autotune.model import Bucketed, Machine, Plan, SearchResult, WorkloadInfo
 from autotune.planning import length_buckets, with_own_settings
@@ -25,12 +27,28 @@ def search(
     storage: str | os.PathLike[str] | None,
     fresh: bool,
     observer: SearchObserver,
+    where: Where,
     *,
     trains_here: bool,
 ) -> SearchResult:
     """See ``api.search``; ``trains_here``: the caller goes on to train, in this process."""
-    with _opened(plan, storage, observer, trains_here=trains_here) as opened:
+    with _opened(plan, storage, observer, where, trains_here=trains_here) as opened:
         return opened.session(opened.plan, opened.workload).run(fresh=fresh)
+
+
+def search_kinds(
+    plan: Plan, storage: str | None, fresh: bool, observer: SearchObserver, where: Where
+) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+    """See ``api.search_kinds``."""
+    with _opened(plan, storage, observer, where, trains_here=False) as opened:
+        first = opened.session(opened.plan, opened.workload).run(fresh=fresh)
+        others: list[SearchResult | AutotuneError] = []
+        for session in opened.other_kinds():
+            try:
+                others.append(session.run(fresh=fresh))
+            except (NothingFits, TimeRanOut, EnvironmentTrouble) as error:
+                others.append(error)
+        return first, tuple(others)
 
 
 def search_buckets(
@@ -39,12 +57,13 @@ def search_buckets(
     storage: str | os.PathLike[str] | None,
     fresh: bool,
     observer: SearchObserver,
+    where: Where,
     *,
     trains_here: bool,
 ) -> Bucketed:
     """See ``api.search_buckets``; ``trains_here``: the caller goes on to train, in this process."""
     lengths = length_buckets(buckets, plan)
-    with _opened(plan, storage, observer, lengths, trains_here=trains_here) as opened:
+    with _opened(plan, storage, observer, where, lengths, trains_here=trains_here) as opened:
         return by_length(opened.plan, opened.workload, opened.machine, opened.session, observer, fresh=fresh)
 
 
@@ -56,6 +75,8 @@ class _Opened:
     machine: Machine
     session: Callable[[Plan, WorkloadInfo], Session]
     """Opens the search of this plan, or of a part of it."""
+    other_kinds: Callable[[], Iterator[Session]]
+    """Opens the search of this plan on each other kind of machine among the workers, one after another."""
 
 
 @contextmanager
@@ -63,6 +84,7 @@ def _opened(
     plan: Plan,
     storage: str | os.PathLike[str] | None,
     observer: SearchObserver,
+    where: Where,
     buckets: Sequence[int] = (),
     *,
     trains_here: bool,
@@ -77,7 +99,8 @@ def _opened(
     started = time.monotonic()
     with ExitStack() as stack:
         turns = turns_of(plan, observer.note, started)
-        launcher = stack.enter_context(laboratory(plan, observer.note, turns))
+        workers = workers_of(plan, where, observer.note, started)
+        launcher = stack.enter_context(workers or laboratory(plan, observer.note, turns))
         launcher.preload(plan.device)
         # Processes work beside this one from here on. In what it holds, what a search brings in later counts as well.
         import autotune.report.advice
@@ -98,12 +121,20 @@ def _opened(
             imported = 0 if "torch._dynamo" in sys.modules else workload.step_imports_bytes
             held = max(0, own_data_bytes() + imported - workload.process_bytes)
         with launcher.turn():  # else another search's probe would count as what others hold
-            budget = budget_of(plan, machine, held, workload.device_used_bytes)
+            budget = workers.budget(held) if workers else budget_of(plan, machine, held, workload.device_used_bytes)
         observer.found(workload, machine, budget)
 
         def session(plan: Plan, workload: WorkloadInfo) -> Session:
             return Session(plan, store, launcher, observer, workload, machine, budget, started)
 
-        yield _Opened(plan, workload, machine, session)
+        def other_kinds() -> Iterator[Session]:
+            while workers is not None and workers.other_kinds:
+                workload, machine = workers.turn_to(workers.other_kinds[0])
+                budget = workers.budget(held)
+                observer.found(workload, machine, budget)
+                asked = with_own_settings(plan, workload)
+                yield Session(asked, store, launcher, observer, workload, machine, budget, started)
+
+        yield _Opened(plan, workload, machine, session, other_kinds)
         if turns.waited_s >= _WORTH_TELLING_S:
             observer.note(f"{format_seconds(turns.waited_s)} of the time went by waiting for probes of other searches")

@@ -91,6 +91,8 @@ class Cause(StrEnum):
     """Driver, device or installation trouble."""
     OTHERS = "others"
     """Other processes took or gave back memory of the device."""
+    LOST = "lost"
+    """The worker that ran the probe is gone: preempted, killed, its host or cluster restarted."""
 
 
 class Form(StrEnum):

@@ -28,12 +28,19 @@ _NEEDED = (
 _WANTED = {
     "triton": "torch.compile on a CUDA device",
     "psycopg": "a ledger in PostgreSQL",
+    "submitit": "probes in jobs of Slurm",
+    "ray": "probes on a Ray cluster",
     "transformers": "workloads that are a Hugging Face Trainer",
     "lightning": "workloads that are a LightningModule",
     "accelerate": "exports to accelerate",
     "prometheus-client": "metrics of `autotune watch`",
 }
-_EXTRAS = {"psycopg": '"autotune-torch[postgres]"', "prometheus-client": '"autotune-torch[monitor]"'}
+_EXTRAS = {
+    "psycopg": '"autotune-torch[postgres]"',
+    "submitit": '"autotune-torch[slurm]"',
+    "ray": '"autotune-torch[ray]"',
+    "prometheus-client": '"autotune-torch[monitor]"',
+}
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _ENTRY = "autotune.cli.app"
 _SCRIPT_BYTES = 4096

@@ -54,6 +54,10 @@ class Turns:
         self.waited_s = 0.0
         """In all."""
 
+    def end_at(self, until: float | None) -> None:
+        """The search's time is over at another instant than was said before."""
+        self._until = until
+
     @contextmanager
     def before(self, device: str) -> Iterator[None]:
         """While the device is looked at that this name stands for (``auto``, ``cuda:1``).

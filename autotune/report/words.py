@@ -46,6 +46,7 @@ CAUSES = {
     Cause.BUFFERS_DIFFER: "buffers such as running statistics differ",
     Cause.ENVIRONMENT: "driver, device or installation trouble",
     Cause.OTHERS: "other processes changed their use of the device",
+    Cause.LOST: "the worker that ran it was lost, and it ran again",
 }
 
 REASONS = {

@@ -58,11 +58,11 @@ class SettingsFinder:
             raise UsageError(f"--trials is {self.trials}", hint="give 0 or more")
         if not 0 <= self.compile_share <= 1:
             raise UsageError(f"the share of compiling is {self.compile_share}", hint="give a number from 0 to 1")
-        _ = self._asked
+        _ = self.asked
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Return the next probe or stop; depends on nothing but the history."""
-        view = View.of(self._asked, history)
+        view = View.of(self.asked, history)
         again = _again(view)
         if again is not None:
             return again
@@ -78,12 +78,13 @@ class SettingsFinder:
 
     def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
         """The best answer that stands, for when time is out (``Answer.complete`` is False); None if nothing is certified."""
-        view = View.of(self._asked, history)
+        view = View.of(self.asked, history)
         answer = standing_answer(view)
         return None if answer is None else Stop(reason=reason_of(view, answer), answer=answer)
 
     @cached_property
-    def _asked(self) -> Asked:
+    def asked(self) -> Asked:
+        """What it was asked for, as its decisions take it."""
         finder = self.finder.finder if isinstance(self.finder, BestAllocator) else self.finder
         return Asked(
             finder=self.finder,

@@ -1,0 +1,75 @@
+"""Two kinds of machines among the workers: a search and an answer for each, told apart by ``api`` and by the command."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune import api
+from autotune.cli import app
+from autotune.executors import workers as workers_module
+from autotune.executors.asked import Execution
+from autotune.model import SearchResult
+from autotune.recommended.file import read_recommendation
+from tests.contract.searching import BUDGET
+from tests.fakes import FakeProber
+from tests.unit.planted_workers import GPU, PlantedLink, PlantedWorker
+
+SMALL = replace(GPU, device_name="Planted 24")
+NAMES = "cuda:0,cuda:1,cuda:2"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file to be searched on three workers, of which the second is of another kind and can bear half as much."""
+    half = FakeProber(per_sample_bytes=128 << 20, fixed_bytes=60 << 20)
+    behave = [PlantedWorker(), PlantedWorker(machine=SMALL, prober=half), PlantedWorker()]
+
+    def start(execution: Execution, log: Path) -> PlantedLink:
+        return behave[int(log.stem.removeprefix("worker-")) - 1].link()
+
+    monkeypatch.setattr(workers_module, "_start", start)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_STORAGE", str(tmp_path / "ledger.sqlite3"))
+    (tmp_path / "planted.py").touch()
+    return "planted.py"
+
+
+def test_each_kind_has_an_answer_and_a_search_of_its_own(model: str) -> None:
+    plan = api.plan(model, device="cuda", memory_limit=BUDGET.limit_bytes)
+    first, (second,) = api.search_kinds(plan, workers=NAMES)
+    assert isinstance(second, SearchResult)
+    assert (first.machine.device_name, first.answer.max_batch) == ("Planted 40", 15)
+    assert (second.machine.device_name, second.answer.max_batch) == ("Planted 24", 7)
+    assert [record.machine.device_name for record in api.searches()] == ["Planted 24", "Planted 40"]
+    again, (other,) = api.search_kinds(plan, workers=NAMES)
+    assert isinstance(other, SearchResult)
+    assert again.from_ledger and other.from_ledger and other.answer == second.answer
+
+
+def test_the_command_reports_them_apart_in_a_file_each(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = app.run(
+        ["search", model, "--device", "cuda", "--allow", "none", "--memory-limit", "1GiB", "--workers", NAMES]
+    )
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert captured.out.index("max batch 15") < captured.out.index(
+        "for Planted 24 (cuda), apart, in autotune.planted-24.json:"
+    )
+    assert "max batch 7" in captured.out
+    for name, batch in (("autotune.json", 15), ("autotune.planted-24.json", 7)):
+        assert read_recommendation(Path(name)).batch.max_batch == batch
+
+
+def test_max_batch_answers_for_the_first_kind_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = app.run(["max-batch", model, "--device", "cuda", "--memory-limit", "1GiB", "--workers", NAMES])
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (0, "15\n"), captured.err
+    assert "is of another kind than Planted 40" in captured.err
+    assert len(api.searches()) == 1
+
+
+def test_ranks_and_workers_of_one_host_exclude_each_other(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["max-batch", model, "--device", "cuda", "--memory-limit", "1GiB", "--ranks", "2", "--workers", NAMES]
+    assert app.run(argv) == 2
+    assert "--ranks 2 and --workers 3 both ask for the devices of this host" in capsys.readouterr().err
