@@ -2,15 +2,33 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from autotune.diagnose.fragmentation.judge import judge_fragmentation
 from autotune.diagnose.leaks.judge import judge_leaks
 from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, UsageError, WorkloadError
-from autotune.model import Budget, Findings, Machine, Outcome, Plan, SearchRecord, Section, Settings, WorkloadInfo
+from autotune.model import (
+    NO_CUDA,
+    NO_FOLDER,
+    NO_POOL,
+    Budget,
+    Findings,
+    FragmentEvidence,
+    Machine,
+    Outcome,
+    Plan,
+    SearchRecord,
+    Section,
+    Settings,
+    Snapshots,
+    WorkloadInfo,
+)
 from autotune.probe.launcher import Examined, Launcher
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
 from autotune.units import LARGEST
+from autotune.verifying import Adviser, verify_remedies
 
 SMALL = (2, 1, 8, 64)
 """Sizes that are tried one after the other where nothing is known: batch norm refuses one sample, others want multiples."""
@@ -89,7 +107,15 @@ def run_sections(
         settings=start.settings,
     )
     sizes = list(start.batches)
+    died: NothingFits | None = None
     for section in sections:
+        if section is Section.ADVICE:
+            findings = _advised(findings, sizes, Adviser(launcher, workload, machine, budget, say))
+            continue
+        told = _told_at_once(findings, section, output)
+        if told is not None:
+            findings = told
+            continue
         say(f"{section}: training at batch {sizes[0]} ...")
         ended = launcher.examine(section, sizes[0], start.settings, budget, steps=steps, output=output)
         first = ended
@@ -99,8 +125,70 @@ def run_sections(
         if ended.outcome in _OF_SIZE:
             ended = first  # no size trains: the first one says best why
         sizes = sizes[:1]
-        findings = _with(replace(findings, batch_size=sizes[0]), section, ended)
+        findings = replace(findings, batch_size=sizes[0])
+        try:
+            findings = _with(findings, section, ended)
+        except NothingFits as error:
+            died = died or error
+            findings = replace(findings, unanswered=(*findings.unanswered, f"{section}: {error.message}"))
+        if findings.fragmentation is not None and section is Section.FRAGMENTATION:
+            verified = verify_remedies(
+                launcher, findings.fragmentation, sizes[0], start.settings, budget, steps=steps, say=say
+            )
+            findings = replace(findings, fragmentation=verified)
+    if died is not None and not _tells_of_death(findings):
+        raise died
     return findings
+
+
+def _advised(findings: Findings, sizes: Sequence[int], adviser: Adviser) -> Findings:
+    """With advice for the first of the sizes that trains.
+
+    Raises:
+        AutotuneError: none of them does, told of the first.
+    """
+    first: WorkloadError | None = None
+    for size in sizes:
+        try:
+            advised = adviser.advise(size, findings.settings, findings.peak, findings.fragmentation)
+        except WorkloadError as error:
+            first = first or error
+        else:
+            return replace(findings, batch_size=size, advised=advised)
+    assert first is not None
+    raise first
+
+
+def _told_at_once(findings: Findings, section: Section, output: str) -> Findings | None:
+    """With what needs no process to be said; None where one is needed.
+
+    Raises:
+        UsageError: the folder for the files cannot be made.
+    """
+    on_cpu = findings.machine.device == "cpu"
+    if section is Section.FRAGMENTATION and on_cpu:
+        nothing = FragmentEvidence(note=NO_POOL)
+        return replace(findings, fragmentation=judge_fragmentation(nothing, Outcome.FITS, None))
+    if section is Section.SNAPSHOT and (on_cpu or not output):
+        return replace(findings, snapshots=Snapshots(note=NO_CUDA if on_cpu else NO_FOLDER))
+    if section is Section.SNAPSHOT:
+        try:
+            Path(output).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"no folder can be made at {output}: {error.strerror}", hint="name another one: --output DIR"
+            ) from error
+    return None
+
+
+def _tells_of_death(findings: Findings) -> bool:
+    """Whether more is said of a training that does not fit than that it does not."""
+    pieces, files, advised = findings.fragmentation, findings.snapshots, findings.advised
+    return bool(
+        (pieces is not None and pieces.evidence.at_failure is not None)
+        or (files is not None and files.out_of_memory)
+        or (advised is not None and any(one.survives for one in advised.advice))
+    )
 
 
 def _step_of(ended: Examined) -> int:
@@ -118,7 +206,18 @@ def _with(findings: Findings, section: Section, ended: Examined) -> Findings:
         if ended.seen is None or (ended.failure is not None and not grew_to_death):
             raise _trouble(findings, section, ended)
         return replace(findings, leaks=judge_leaks(ended.seen, ended.failure))
-    raise NotImplementedError(section)
+    if section is Section.COMPOSITION:
+        if ended.seen is None or ended.seen.peak is None:
+            raise _trouble(findings, section, ended)
+        return replace(findings, peak=ended.seen.peak)
+    if section is Section.FRAGMENTATION:
+        if ended.seen is None or ended.outcome not in (Outcome.FITS, Outcome.OUT_OF_MEMORY):
+            raise _trouble(findings, section, ended)
+        return replace(findings, fragmentation=judge_fragmentation(ended.seen, ended.outcome, ended.failure))
+    assert section is Section.SNAPSHOT
+    if ended.seen is None or (ended.failure is not None and not ended.seen.out_of_memory):
+        raise _trouble(findings, section, ended)
+    return replace(findings, snapshots=ended.seen)
 
 
 def _trouble(findings: Findings, section: Section, ended: Examined) -> AutotuneError:
@@ -159,7 +258,7 @@ def sections_of(only: Any) -> tuple[Section, ...]:
     """
     from autotune.diagnose.evidence import EVIDENCE
 
-    known = tuple(EVIDENCE)
+    known = (*EVIDENCE, Section.ADVICE)
     named = [only] if isinstance(only, str) else list(only or ())
     words = [word.strip() for text in named for word in str(text).split(",")]
     wrong = [word for word in words if word not in {str(one) for one in known}]

@@ -35,7 +35,10 @@ _Steps = Annotated[
 _Only = Annotated[
     str | None,
     typer.Option(
-        "--only", metavar="SECTIONS", help="Sections between commas: leaks. Default: all.", show_default=False
+        "--only",
+        metavar="SECTIONS",
+        help="Sections between commas: leaks,composition,fragmentation,snapshot,advice. Default: all.",
+        show_default=False,
     ),
 ]
 _MemoryLimit = Annotated[
@@ -70,9 +73,9 @@ def diagnose(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train for some steps and say what leaks, where it is made, and when it would run out.
+    """Train for some steps and say what leaks, what the peak consists of, what lies in pieces, and what to do.
 
-    Exit code 0 if nothing is wrong, 6 if memory grows from step to step.
+    Exit code 0 if nothing is wrong, 6 if memory grows from step to step, lies in pieces, or ran out.
     """
     from autotune.cli.asking import verbosity
     from autotune.cli.console import Screen

@@ -22,8 +22,11 @@ class Training(Protocol):
     cap_bytes: int | None
     """What the allocator (CUDA) or the process (CPU) may hold of it."""
 
-    def step(self) -> None:
-        """One whole optimizer step on a fresh batch, as a probe takes it. Raises whatever the user's code raises."""
+    def step(self, share: float = 1.0) -> None:
+        """One whole optimizer step on a fresh batch, as a probe takes it. Raises whatever the user's code raises.
+
+        ``share``: of the full length; below 1 only where the workload varies.
+        """
         ...
 
     def held_bytes(self) -> int:
@@ -32,6 +35,10 @@ class Training(Protocol):
 
     def peak_bytes(self) -> int:
         """The most that was allocated within the last step, batch included, as ``held_bytes`` counts it."""
+        ...
+
+    def peak_reserved_bytes(self) -> int:
+        """The most that the allocator held within the last step; 0 on the CPU."""
         ...
 
     def batch_bytes(self) -> int:
@@ -44,6 +51,23 @@ class Training(Protocol):
 
     def phase(self) -> str:
         """Of the step that is being taken: ``data``, ``forward``, ``backward``, ``optimizer``."""
+        ...
+
+    @property
+    def batch(self) -> object:
+        """The one that lies on the device now; None before the first step."""
+        ...
+
+    def allocated_bytes(self) -> int:
+        """What the allocator (CUDA) or the process (CPU) holds now, with the batch."""
+        ...
+
+    def non_pytorch_bytes(self) -> int | None:
+        """Device memory of the process outside of the allocator; None on the CPU."""
+        ...
+
+    def retries(self) -> int:
+        """Allocator retries so far."""
         ...
 
 

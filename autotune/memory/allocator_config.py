@@ -74,7 +74,7 @@ class AllocatorConfig:
             Unreplayable: another allocator (``backend:cudaMallocAsync``), an option not known here, or a value that
                 PyTorch itself refuses.
         """
-        values = dict(_pairs(text))
+        values = dict(pairs(text))
         for name in values:
             if name not in _READ and name not in _WITHOUT_EFFECT:
                 raise Unreplayable(f"{name!r} is no allocator option that can be replayed")
@@ -113,8 +113,12 @@ class AllocatorConfig:
         return -(-rounded // _SEGMENT_STEP_BYTES) * _SEGMENT_STEP_BYTES
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Names and values; a value in brackets may hold commas and colons. Blanks mean nothing."""
+def pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values; a value in brackets may hold commas and colons. Blanks mean nothing.
+
+    Raises:
+        Unreplayable: the text is not written so.
+    """
     rest = "".join(text.split())
     while rest:
         name, _, rest = rest.partition(":")

@@ -3,12 +3,15 @@
 Sizes are whole bytes (``_bytes``), times are seconds (``_seconds``/``_s``), instants are aware UTC datetimes.
 """
 
+from autotune.model.advice import Advice, Advised
 from autotune.model.buckets import Bucketed, BucketResult
 from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
 from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
 from autotune.model.findings import Findings, Section
+from autotune.model.fragments import NO_POOL, Fragmentation, FragmentEvidence, Pieces, Remedy, Squeeze
 from autotune.model.leaks import LeakEvidence, LeakKind, Leaks, Rate, Suspect
 from autotune.model.machine import Budget, Machine, digest, short_digest
+from autotune.model.peak import CompositionEvidence, KindBytes, MemoryKind, NamedBytes, OperatorCost, Peak
 from autotune.model.probe import (
     Comparison,
     Composition,
@@ -45,6 +48,7 @@ from autotune.model.settings import (
     Precision,
     Settings,
 )
+from autotune.model.snapshots import NO_CUDA, NO_FOLDER, Snapshots
 from autotune.model.trace import Mark, PassPeaks, Trace
 from autotune.model.training import TrainingStatus
 from autotune.model.traits import Traits
@@ -53,6 +57,11 @@ from autotune.model.workload import LengthBucket, LoaderInfo, Recognised, Source
 
 __all__ = [
     "ALLOCATOR_VARIABLES",
+    "NO_CUDA",
+    "NO_FOLDER",
+    "NO_POOL",
+    "Advice",
+    "Advised",
     "AllocationGroup",
     "Answer",
     "Attention",
@@ -65,6 +74,7 @@ __all__ = [
     "Comparison",
     "Compile",
     "Composition",
+    "CompositionEvidence",
     "Damage",
     "Diagnosis",
     "Evaluation",
@@ -74,7 +84,10 @@ __all__ = [
     "Findings",
     "Foretold",
     "Form",
+    "FragmentEvidence",
+    "Fragmentation",
     "Health",
+    "KindBytes",
     "LeakEvidence",
     "LeakKind",
     "Leaks",
@@ -85,13 +98,18 @@ __all__ = [
     "Mark",
     "Measurement",
     "MemoryFormat",
+    "MemoryKind",
+    "NamedBytes",
     "Objective",
+    "OperatorCost",
     "OptimizerKind",
     "Outcome",
     "PassPeaks",
+    "Peak",
     "Phase",
     "PhaseMemory",
     "PhaseRange",
+    "Pieces",
     "Plan",
     "Precision",
     "Prediction",
@@ -101,6 +119,7 @@ __all__ = [
     "Rate",
     "Reason",
     "Recognised",
+    "Remedy",
     "SearchRecord",
     "SearchResult",
     "SearchState",
@@ -109,7 +128,9 @@ __all__ = [
     "Seen",
     "SeenDevice",
     "Settings",
+    "Snapshots",
     "Source",
+    "Squeeze",
     "Stop",
     "Suspect",
     "Trace",

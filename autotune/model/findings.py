@@ -3,9 +3,13 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from autotune.model.advice import Advised
+from autotune.model.fragments import Fragmentation
 from autotune.model.leaks import Leaks
 from autotune.model.machine import Budget, Machine
+from autotune.model.peak import Peak
 from autotune.model.settings import Settings
+from autotune.model.snapshots import Snapshots
 from autotune.model.workload import WorkloadInfo
 
 
@@ -15,8 +19,13 @@ class Section(StrEnum):
     LEAKS = "leaks"
     """What grows from step to step, where it is made and kept, and when it would end the training."""
     COMPOSITION = "composition"
+    """What the peak of a step consists of, by kind, module and operator."""
     FRAGMENTATION = "fragmentation"
+    """Whether memory is lost in pieces, and which configuration of the allocator helps."""
     SNAPSHOT = "snapshot"
+    """Files for PyTorch's memory viewer."""
+    ADVICE = "advice"
+    """What may be changed to need less memory, tried by probes of the ordinary forms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +41,16 @@ class Findings:
     settings: Settings = field(default_factory=Settings)
     """What the training ran with."""
     leaks: Leaks | None = None
+    peak: Peak | None = None
+    """Of the section ``composition``."""
+    fragmentation: Fragmentation | None = None
+    snapshots: Snapshots | None = None
+    advised: Advised | None = None
+    unanswered: tuple[str, ...] = ()
+    """Sections whose training died of memory before they could answer, each with what happened; others tell of that."""
 
     @property
     def clean(self) -> bool:
         """Nothing that was looked for is wrong."""
-        return self.leaks is None or self.leaks.clean
+        whole = self.fragmentation is None or not self.fragmentation.flagged
+        return (self.leaks is None or self.leaks.clean) and whole and not self.unanswered

@@ -60,12 +60,12 @@ class Stepped:
         self._steps = steps
         self._number = 0
 
-    def step(self) -> None:
+    def step(self, share: float = 1.0) -> None:
         """A step; nothing of ours may grow with their number."""
         recorder = self._steps.recorder
         self._number += 1
         recorder.begin_pass(self.batch_size)
-        self._steps.run(self._number)
+        self._steps.run(self._number, share)
         recorder.meter.intervals()
 
     def held_bytes(self) -> int:
@@ -75,6 +75,10 @@ class Stepped:
     def peak_bytes(self) -> int:
         """Over the phases of the last step."""
         return self._steps.recorder.highest_bytes
+
+    def peak_reserved_bytes(self) -> int:
+        """The same of what the allocator held."""
+        return self._steps.recorder.highest_reserved_bytes
 
     def batch_bytes(self) -> int:
         """On the device."""
@@ -87,3 +91,16 @@ class Stepped:
     def phase(self) -> str:
         """The recorder's."""
         return str(self._steps.recorder.phase or "")
+
+    @property
+    def batch(self) -> object:
+        return self._steps.batch
+
+    def allocated_bytes(self) -> int:
+        return self._steps.recorder.meter.allocated()
+
+    def non_pytorch_bytes(self) -> int | None:
+        return self._steps.recorder.meter.non_pytorch()
+
+    def retries(self) -> int:
+        return self._steps.recorder.meter.retries()

@@ -95,6 +95,11 @@ class Recorder:
         """Peak of allocated memory over all phases of the steps, building left out."""
         return max((peak.allocated_bytes for phase, peak in self._peaks.items() if phase is not Phase.BUILD), default=0)
 
+    @property
+    def highest_reserved_bytes(self) -> int:
+        """The same of what the allocator held; 0 where there is none."""
+        return max((p.reserved_bytes or 0 for phase, p in self._peaks.items() if phase is not Phase.BUILD), default=0)
+
     def read_device(self) -> None:
         """Note the non-PyTorch memory now; it only ever grows, as libraries load their kernels."""
         now = self.meter.non_pytorch()

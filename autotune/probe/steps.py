@@ -75,6 +75,11 @@ class Steps:
         if is_parallel(model):
             self._hooks.append(model.register_forward_pre_hook(lambda *_: self._passed()))
 
+    @property
+    def batch(self) -> object:
+        """The one on the device; None before the first."""
+        return self._batch
+
     def close(self) -> None:
         """Let go of everything but the model."""
         for hook in self._hooks:

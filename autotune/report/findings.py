@@ -3,21 +3,35 @@
 from collections.abc import Callable
 
 from autotune.model import Findings
+from autotune.report.advised import advice_facts, advice_lines, snapshot_facts, snapshot_lines
+from autotune.report.fragmentation import fragmentation_facts, fragmentation_lines
 from autotune.report.leaks import leak_facts, leak_lines
+from autotune.report.peak import peak_facts, peak_lines
 from autotune.report.records import to_json
 from autotune.units import format_bytes
 
 _TEXTS: dict[str, tuple[Callable[[Findings], object], Callable[[Findings], list[str]]]] = {
     "leaks": (lambda findings: findings.leaks, leak_lines),
+    "composition": (lambda findings: findings.peak, peak_lines),
+    "fragmentation": (lambda findings: findings.fragmentation, fragmentation_lines),
+    "snapshot": (lambda findings: findings.snapshots, snapshot_lines),
+    "advice": (lambda findings: findings.advised, advice_lines),
 }
 """Section -> (its noun, or None where it was not asked for; its lines)."""
-_FACTS: dict[str, Callable[[Findings], object]] = {"leaks": leak_facts}
+_FACTS: dict[str, Callable[[Findings], object]] = {
+    "leaks": leak_facts,
+    "composition": peak_facts,
+    "fragmentation": fragmentation_facts,
+    "snapshot": snapshot_facts,
+    "advice": advice_facts,
+}
 """Section -> what JSON says of it, as nouns and plain values; None where it was not asked for."""
 
 
 def findings_text(findings: Findings) -> str:
     """All of it, for people: a block a section, each with its answer in its first line."""
     blocks = [lines(findings) for noun, lines in _TEXTS.values() if noun(findings) is not None]
+    blocks += [[why] for why in findings.unanswered]
     return "\n\n".join("\n".join(block) for block in [*blocks, _tail(findings)])
 
 
@@ -33,6 +47,7 @@ def findings_json(findings: Findings) -> str:
             "batch_from": findings.batch_from,
             "settings": findings.settings,
             "budget_bytes": findings.budget.limit_bytes,
+            "unanswered": findings.unanswered,
             **{name: facts(findings) for name, facts in _FACTS.items()},
         }
     )

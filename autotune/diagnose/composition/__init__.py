@@ -1,0 +1,1 @@
+"""What the peak of a training step consists of: blocks matched to real objects."""

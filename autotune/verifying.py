@@ -1,0 +1,206 @@
+"""The probes of a diagnosis: a change is tried on the training in a fresh process before anything is said of it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotune.diagnose.advising import (
+    COMPARED,
+    change_of,
+    changes,
+    estimates,
+    judge_change,
+    of_fragmentation,
+    peak_of,
+    ranked,
+    seconds_per_sample,
+)
+from autotune.diagnose.fragmentation.candidates import candidates
+from autotune.diagnose.fragmentation.judge import judge_remedy
+from autotune.diagnose.fragmentation.judge import ranked as ranked_remedies
+from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError, WorkloadError
+from autotune.memory.allocator_config import Unreplayable
+from autotune.model import (
+    ALLOCATOR_VARIABLES,
+    Advice,
+    Advised,
+    Budget,
+    Cause,
+    Form,
+    Fragmentation,
+    FragmentEvidence,
+    Machine,
+    Outcome,
+    Peak,
+    ProbeResult,
+    Question,
+    Reason,
+    Remedy,
+    Section,
+    Settings,
+    WorkloadInfo,
+)
+from autotune.ports import Prober
+from autotune.probe.launcher import Launcher
+
+
+def verify_remedies(
+    launcher: Launcher,
+    found: Fragmentation,
+    batch_size: int,
+    settings: Settings,
+    budget: Budget,
+    *,
+    steps: int | None,
+    say: Callable[[str], None],
+) -> Fragmentation:
+    """Run the same training again under each allocator configuration that may help, in a fresh process each.
+
+    Args:
+        launcher: of the workload.
+        found: where it is not flagged, nothing is run.
+        batch_size: as it was looked at.
+        settings: as it was looked at.
+        budget: the same.
+        steps: the same.
+        say: is told what happens.
+    """
+    if not found.flagged:
+        return found
+    tried = []
+    for allocator in _candidates(found, settings):
+        say(f"fragmentation: trying {allocator} ...")
+        changed = replace(settings, allocator=allocator)
+        try:
+            ended = launcher.examine(Section.FRAGMENTATION, batch_size, changed, budget, steps=steps, output="")
+        except EnvironmentTrouble as error:  # the platform does not have it: PyTorch said so, or ignored it
+            tried.append(Remedy(allocator=allocator, helps=False, outcome=Outcome.UNSUPPORTED, why_not=error.message))
+            continue
+        seen = ended.seen if isinstance(ended.seen, FragmentEvidence) else FragmentEvidence()
+        tried.append(judge_remedy(allocator, found, seen, ended.outcome))
+    return replace(found, remedies=ranked_remedies(tried))
+
+
+def _candidates(found: Fragmentation, settings: Settings) -> tuple[str, ...]:
+    """Beside what the settings or the user's environment say already."""
+    now = settings.allocator or _in_environment()
+    asked = [found.evidence.requested_bytes, *(squeeze.requested_bytes for squeeze in found.evidence.squeezes)]
+    try:
+        return candidates(now, max((size for size in asked if size is not None), default=None))
+    except Unreplayable:  # written in a way that PyTorch may understand and we do not: it cannot be added to
+        return ()
+
+
+def _in_environment() -> str:
+    """What the user's environment says of the allocator; probes inherit it where their settings say nothing."""
+    return next((os.environ[name] for name in ALLOCATOR_VARIABLES if os.environ.get(name)), "")
+
+
+class Adviser:
+    """Measures what may be changed of one training."""
+
+    def __init__(
+        self, prober: Prober, workload: WorkloadInfo, machine: Machine, budget: Budget, say: Callable[[str], None]
+    ) -> None:
+        self._prober = prober
+        self._workload = workload
+        self._machine = machine
+        self._budget = budget
+        self._say = say
+        self._reserve_bytes = 0
+
+    def advise(
+        self, batch_size: int, settings: Settings, peak: Peak | None, pieces: Fragmentation | None = None
+    ) -> Advised:
+        """Probe the training as it is, and with each change that may save memory.
+
+        Args:
+            batch_size: that is looked at.
+            settings: that it runs with.
+            peak: taken apart, if it was.
+            pieces: whether memory is fragmented, if that was looked at.
+
+        Raises:
+            AutotuneError: the training as it is fails for another reason than memory.
+        """
+        base = self._probe("the training as it is", batch_size, settings, Reason.BASELINE)
+        if base.outcome not in _OF_MEMORY:
+            raise _failed(base)
+        if base.failure is not None and base.failure.cause is Cause.GROWTH:
+            why = "nothing was tried: memory grows from step to step, and no setting cures that"
+            return Advised(peak_bytes=None, seconds_per_sample=None, without=(why,))
+        said: list[Advice | str] = []
+        tried, why_not = changes(settings, self._workload.traits, self._machine.device)
+        for changed in tried:
+            change, does = change_of(changed, settings)
+            if changed.allocator != settings.allocator and not settings.allocator and _in_environment():
+                said.append(f"{change}: the environment configures the allocator")
+                continue
+            try:
+                probe = self._probe(change, batch_size, changed, Reason.CHANGE)
+            except EnvironmentTrouble as error:
+                if changed.allocator == settings.allocator:
+                    raise
+                said.append(f"{change}: {error.message}")  # the platform does not have it
+                continue
+            judged = judge_change(change, does, base, probe, self._machine.device)
+            if isinstance(judged, Advice) and change.partition("=")[0] in COMPARED:
+                judged = self._compared(judged, batch_size, settings, changed)
+            said.append(judged)
+        smaller = batch_size // 2
+        if smaller:
+            change, does = f"batch {smaller} instead of {batch_size}", "accumulation would keep the effective batch"
+            probe = self._probe(change, smaller, settings, Reason.SHRINK)
+            said.append(judge_change(change, does, base, probe, self._machine.device))
+        return Advised(
+            peak_bytes=peak_of(base),
+            seconds_per_sample=seconds_per_sample(base),
+            advice=ranked(
+                [
+                    *(one for one in said if isinstance(one, Advice)),
+                    *of_fragmentation(pieces),
+                    *estimates(self._workload, peak),
+                ]
+            ),
+            without=(*(one for one in said if isinstance(one, str)), *why_not),
+        )
+
+    def _probe(self, what: str, batch_size: int, settings: Settings, reason: Reason) -> ProbeResult:
+        self._say(f"advice: a probe of {what} ...")
+        question = Question(batch_size=batch_size, form=Form.TIMED, reason=reason, settings=settings)
+        result = self._prober.probe(question, self._budget, self._reserve_bytes)
+        self._reserve_bytes = max(self._reserve_bytes, result.measurement.non_pytorch_bytes or 0)
+        return result
+
+    def _compared(self, advice: Advice, batch_size: int, base: Settings, changed: Settings) -> Advice | str:
+        """The advice, unless the change trains something else."""
+        size = batch_size if batch_size % _COMPARED_BATCH else _COMPARED_BATCH
+        question = Question(
+            batch_size=size,
+            form=Form.COMPARE,
+            reason=Reason.COMPARE,
+            settings=changed,
+            reference=base,
+        )
+        seen = self._prober.probe(question, self._budget, self._reserve_bytes)
+        if seen.outcome is Outcome.CHANGES_TRAINING and seen.failure is not None:
+            return f"{advice.change}: it changes the training ({seen.failure.message.splitlines()[0]})"
+        if not seen.fits:
+            return f"{advice.change}: whether it trains the same could not be shown ({seen.outcome.value})"
+        return replace(advice, source=f"{advice.source}; compared on three steps at batch {size}, it trains the same")
+
+
+_COMPARED_BATCH = 8
+"""Enough samples to compare on, as few as need be: two models are there at once."""
+_OF_MEMORY = (Outcome.FITS, Outcome.UNSAFE, Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
+
+
+def _failed(probe: ProbeResult) -> AutotuneError:
+    failure = probe.failure
+    message = failure.message if failure else probe.outcome.value
+    kind = UsageError if probe.outcome is Outcome.UNSUPPORTED else WorkloadError
+    return kind(
+        f"training at batch {probe.batch_size} fails: {message}",
+        hint=failure.hint if failure else "",
+        detail=failure.traceback if failure else "",
+    )
