@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
 
-from autotune.apply import attention, checkpointing, compiling, formats, optimizers, precision, refusals
+from autotune.apply import attention, checkpointing, compiling, formats, optimizers, parallel, precision, refusals
+from autotune.apply.blocks import find_blocks
+from autotune.apply.splitting import Plan
 from autotune.errors import UsageError
-from autotune.model import Settings
+from autotune.model import Parallel, Settings
 
 BatchT = TypeVar("BatchT")
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -30,7 +32,8 @@ class Applied:
                 applied.backward(loss)
             applied.step(optimizer)
 
-    ``train_step`` is the inside of the loop. Default settings change nothing.
+    ``train_step`` is the inside of the loop. Default settings change nothing. In a training of several ranks, gradients
+    are averaged over all of them in the last micro-batch of a step, so that a step sees the micro-batches of all ranks.
     """
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
@@ -39,35 +42,59 @@ class Applied:
         self.device = device
         self.scaler = precision.make_scaler(settings, device)
         self._counts_before: tuple[int, int] | None = None
+        self._turns: parallel.Turns | None = None
         precision.set_tf32(settings.precision)
         if settings.cudnn_benchmark:
             torch.backends.cudnn.benchmark = True
 
-    def prepare(self, model: ModelT) -> ModelT:
+    @property
+    def first_device(self) -> torch.device:
+        """Where the model may lie before ``prepare``: the host where it is sharded on its way to the device."""
+        return torch.device("cpu") if parallel.shards(self.settings) else self.device
+
+    @property
+    def splits(self) -> bool:
+        """Whether ``prepare`` needs a plan for tensor parallel."""
+        return self.settings.parallel is Parallel.TENSOR and parallel.joins(self.settings)
+
+    def prepare(self, model: ModelT, plan: Plan | None = None) -> ModelT:
         """The same model, moved to the device and changed in place; its parameters and ``state_dict`` keep their names.
 
-        Call it once, before the optimizer is made and before the model is wrapped (``DistributedDataParallel``).
+        Call it once, before the optimizer is made and before the model is wrapped by other means. Where the settings join
+        several ranks (``parallel``), see ``parallelise`` for what comes back: for ``ddp`` and ``zero`` a
+        DistributedDataParallel, whose ``module`` is the model.
+
+        Args:
+            model: to train.
+            plan: for tensor parallel; None = the model's own.
 
         Raises:
             Unsupported: settings do not apply to this model, or not together.
-            UsageError: the model was prepared before.
+            UsageError: the model was prepared before, or there are several ranks without a process group.
         """
         settings = self.settings
         precision.check_parameters(model, settings.precision)
         compiling.check(settings)
-        model.to(self.device)
+        joins = parallel.joins(settings)
+        model.to(self.first_device)
         formats.apply(model, settings.memory_format)
         checkpointing.apply(model, settings)
         if compiling.is_on(settings):
-            compiling.apply(model, settings)
+            # A block's hooks gather its parameters between the compiled parts; they cannot be compiled along.
+            parts = [model.get_submodule(name) for name in find_blocks(model)] if parallel.shards(settings) else [model]
+            compiling.apply(parts, settings)
             self._counts_before = compiling.counts()
+        if joins:
+            model = cast(ModelT, parallel.parallelise(model, settings, device=self.device, plan=plan))
+            self._turns = parallel.Turns(model, settings)
         return model
 
     def optimizer(self, cls: type[OptimizerT], params: Iterable[Any], **kwargs: Any) -> OptimizerT:
         """An optimizer of this class in the implementation of the settings.
 
         Args:
-            cls: such as ``torch.optim.AdamW``.
+            cls: such as ``torch.optim.AdamW``. Under ``zero`` with several ranks the optimizer is a
+                ``ZeroRedundancyOptimizer`` around one of this class.
             params: parameters or groups of them, as the class takes them.
             kwargs: the class's other arguments.
 
@@ -75,7 +102,8 @@ class Applied:
             Unsupported: the class has no such implementation, or not for these parameters.
         """
         with refusals.optimizer_explained(self.settings):
-            return optimizers.make(cls, params, kwargs, self.settings.optimizer)
+            maker = parallel.optimizer_maker(self.settings)
+            return optimizers.make(cls, params, kwargs, self.settings.optimizer, maker)
 
     def reimplement(self, optimizer: OptimizerT) -> OptimizerT:
         """The same optimizer in the implementation of the settings; itself, untouched, where they name none.
@@ -86,7 +114,7 @@ class Applied:
             Unsupported: it cannot be made anew with everything it was given, or has no such implementation.
         """
         with refusals.optimizer_explained(self.settings):
-            return optimizers.remake(optimizer, self.settings.optimizer)
+            return optimizers.remake(optimizer, self.settings.optimizer, parallel.optimizer_maker(self.settings))
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
@@ -104,15 +132,22 @@ class Applied:
     def zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear the gradients, once before the micro-batches of a step."""
         optimizer.zero_grad(set_to_none=self.settings.set_to_none)
+        if self._turns is not None:
+            self._turns.begin()
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Back-propagate one micro-batch; the loss is divided by the number of accumulated micro-batches."""
+        """Back-propagate one micro-batch; the loss is divided by the number of accumulated micro-batches.
+
+        Its forward pass must have run after ``zero_grad`` or the ``backward`` before it: ranks exchange gradients in the last.
+        """
         if self.settings.accumulate > 1:
             loss = loss / self.settings.accumulate
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
         # Blocks computed again must choose the attention they chose at first; the choice is the whole process's.
         with attention.backend(self.settings.attention):
             torch.autograd.backward(scaled)
+        if self._turns is not None:
+            self._turns.next()
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Take the optimizer step; under fp16 the scaler may refuse it. Returns whether it was let through.
@@ -174,6 +209,12 @@ class Applied:
             )
         self.step(optimizer)
         return total / asked
+
+    def states(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """What a checkpoint keeps: the ``state_dict`` of both. All ranks must call it; under ``zero`` only rank 0 gets the
+        optimizer's, the others None."""
+        mine = parallel.gather_state(optimizer)
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict() if mine else None}
 
     def keep(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss without its gradient, safe to hold while the next micro-batch runs.

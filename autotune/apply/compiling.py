@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,17 +32,18 @@ def check(settings: Settings) -> None:
         raise Unsupported(f"PyTorch {torch.__version__} has no activation budget")
 
 
-def apply(model: nn.Module, settings: Settings) -> None:
-    """Compile the forward pass, in place, at its first call and again for every new shape.
+def apply(parts: Sequence[nn.Module], settings: Settings) -> None:
+    """Compile the forward passes of these, in place, at their first call and again for every new shape.
 
     Raises:
-        UsageError: it is compiled already.
+        UsageError: one is compiled already.
     """
-    if isinstance(vars(model).get("forward"), _Compiled):
+    if any(isinstance(vars(part).get("forward"), _Compiled) for part in parts):
         raise UsageError("the model is compiled already", hint="prepare a model once, before the training loop")
     if settings.activation_budget < 1:
         _functorch_config().activation_memory_budget = settings.activation_budget
-    model.forward = _Compiled(model, model.forward, settings.compile)
+    for part in parts:
+        part.forward = _Compiled(part, part.forward, settings.compile)
 
 
 class _Compiled:

@@ -1,11 +1,12 @@
 """An optimizer in a chosen implementation: for-loop, foreach or fused. The mathematics are the same."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 
+from autotune.apply.ranks import is_sharded
 from autotune.apply.unsupported import Unsupported
 from autotune.model import OptimizerKind
 
@@ -19,23 +20,41 @@ _FLAGS: dict[OptimizerKind, dict[str, bool]] = {
 _NEEDED = {OptimizerKind.FOR_LOOP: "foreach", OptimizerKind.FOREACH: "foreach", OptimizerKind.FUSED: "fused"}
 
 
-def make(cls: type[OptimizerT], params: Iterable[Any], options: Mapping[str, Any], kind: OptimizerKind) -> OptimizerT:
-    """``cls(params, **options)`` in this implementation.
+Maker = Callable[[type[Any], Iterable[Any], dict[str, Any]], Any]
+"""(class, parameters or groups of them, options) -> an optimizer that works as one of the class does."""
+
+
+def make(
+    cls: type[OptimizerT],
+    params: Iterable[Any],
+    options: Mapping[str, Any],
+    kind: OptimizerKind,
+    maker: Maker | None = None,
+) -> OptimizerT:
+    """``cls(params, **options)`` in this implementation; ``maker``: what is called instead of the class.
 
     Raises:
         Unsupported: the class has no such implementation.
     """
-    return cls(params, **{**options, **_flags(cls, kind)})
+    flags = _flags(cls, kind)
+    if flags.get("foreach") or flags.get("fused"):
+        params = _alike(params)
+    made: OptimizerT = (maker or _plainly)(cls, params, {**options, **flags})
+    return made
 
 
-def remake(optimizer: OptimizerT, kind: OptimizerKind) -> OptimizerT:
-    """The same optimizer, made anew in this implementation; itself for the default.
+def _plainly(cls: type[Any], params: Iterable[Any], options: dict[str, Any]) -> Any:
+    return cls(params, **options)
+
+
+def remake(optimizer: OptimizerT, kind: OptimizerKind, maker: Maker | None = None) -> OptimizerT:
+    """The same optimizer, made anew in this implementation; itself for the default, unless a ``maker`` is to make it.
 
     Raises:
         Unsupported: it has taken steps, carries something that its class would not make again, or its class has no such
             implementation.
     """
-    if kind is OptimizerKind.DEFAULT:
+    if kind is OptimizerKind.DEFAULT and maker is None:
         return optimizer
     cls = type(optimizer)
     flags = _flags(cls, kind)
@@ -47,13 +66,14 @@ def remake(optimizer: OptimizerT, kind: OptimizerKind) -> OptimizerT:
         raise Unsupported(
             f"{cls.__name__} cannot be made anew: it does not tell what it was given for {', '.join(missing)}"
         )
-    made = make(cls, [_group(group, flags) for group in optimizer.param_groups], options, kind)
+    groups = [_group(group, flags) for group in optimizer.param_groups]
+    made = make(cls, groups, options, kind)
     extra = sorted(name for name in vars(optimizer).keys() - vars(made).keys() if not name.startswith("_"))
     if extra:
         raise Unsupported(f"{cls.__name__} cannot be made anew: {', '.join(extra)} was added to it after it was made")
     if any(getattr(optimizer, hooks, None) for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")):
         raise Unsupported(f"{cls.__name__} cannot be made anew: hooks were added to its step")
-    return made
+    return made if maker is None else make(cls, groups, options, kind, maker)
 
 
 def _flags(cls: type[torch.optim.Optimizer], kind: OptimizerKind) -> dict[str, bool]:
@@ -64,6 +84,23 @@ def _flags(cls: type[torch.optim.Optimizer], kind: OptimizerKind) -> dict[str, b
     if _NEEDED[kind] not in taken:
         raise Unsupported(f"{cls.__name__} has no choice of a {kind.value} implementation")
     return {name: value for name, value in _FLAGS[kind].items() if name in taken}
+
+
+def _alike(params: Iterable[Any]) -> list[Any]:
+    """Groups that hold either shards or plain tensors: one kernel takes no mixture of the two (tensor parallel)."""
+    held = list(params)
+    groups = held if held and isinstance(held[0], dict) else [{"params": held}]
+    parts: list[dict[str, Any]] = []
+    for group in groups:
+        given = list(group["params"])
+        sides = [[one for one in given if is_sharded(_tensor(one)) is side] for side in (True, False)]
+        parts += [{**group, "params": side} for side in sides if side]
+    return parts if len(parts) > len(groups) else held
+
+
+def _tensor(given: Any) -> Any:
+    """Of a parameter that may come with its name."""
+    return given[1] if isinstance(given, tuple) else given
 
 
 def _parameters(cls: type) -> set[str]:

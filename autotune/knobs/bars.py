@@ -5,7 +5,7 @@ default value of a knob asks for nothing, and is not asked about here.
 """
 
 from autotune.knobs.texts import Value
-from autotune.model import Checkpointing, Compile, OptimizerKind, Precision, Traits
+from autotune.model import Checkpointing, Compile, OptimizerKind, Parallel, Precision, Traits
 
 
 def precision(value: Value, traits: Traits, device: str) -> str:
@@ -136,3 +136,24 @@ _NO_DATA_SET = "the workload has no data set"
 def allocator(value: Value, traits: Traits, device: str) -> str:
     """A caching allocator."""
     return "" if device == "cuda" else "the caching allocator is of CUDA devices"
+
+
+def parallel(value: Value, traits: Traits, device: str) -> str:
+    """Several ranks, and what each way of sharing needs of the model."""
+    if why := of_ranks(value, traits, device):
+        return why
+    if value == Parallel.FSDP and not traits.blocks:
+        return "the model has no repeated blocks to shard one after the other"
+    if value == Parallel.TENSOR and not traits.tensor_plan:
+        return "neither the model (_tp_plan) nor the workload (make_plan) says how to split it"
+    return ""
+
+
+def of_ranks(value: Value, traits: Traits, device: str) -> str:
+    """Several ranks."""
+    return "" if traits.ranks > 1 else "one rank trains alone; ask for more with --ranks"
+
+
+def offload(value: Value, traits: Traits, device: str) -> str:
+    """Several ranks on devices with memory of their own."""
+    return of_ranks(value, traits, device) or ("" if device == "cuda" else "there is no device beside the host")

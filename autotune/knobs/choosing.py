@@ -19,7 +19,9 @@ NONE = "none"
 ALL = "all"
 
 
-def choices(fix: Sequence[str], allow: Sequence[str], forbid: Sequence[str], settings: Settings) -> tuple[Choice, ...]:
+def choices(
+    fix: Sequence[str], allow: Sequence[str], forbid: Sequence[str], settings: Settings, ranks: int = 1
+) -> tuple[Choice, ...]:
     """What of the settings a search may change.
 
     Args:
@@ -29,6 +31,7 @@ def choices(fix: Sequence[str], allow: Sequence[str], forbid: Sequence[str], set
             a knob has the values of both. An allocator configuration has commas of its own: one for each option.
         forbid: ``KNOB``: as ``--fix KNOB``; ``KNOB=V1,V2``: no candidate has these values.
         settings: the user's own.
+        ranks: that train together; with one, knobs of several are left out unless they are named.
 
     Returns:
         One choice for each knob that is varied or fixed, in the order of the registry; empty = nothing is.
@@ -48,7 +51,7 @@ def choices(fix: Sequence[str], allow: Sequence[str], forbid: Sequence[str], set
         asked[_knob(item, "fix").name].fix(item)
     for item in forbid:
         asked[_knob(item, "forbid").name].forbid(item)
-    made = [one.choice(settings, whitelist=whitelist) for one in asked.values()]
+    made = [one.choice(settings, whitelist=whitelist or (one.knob.ranks and ranks == 1)) for one in asked.values()]
     return tuple(choice for choice in made if choice is not None)
 
 

@@ -65,6 +65,8 @@ class Knob:
     """May change the device memory a step needs."""
     loading: bool = False
     """About the data loader: the step itself stays what it is."""
+    ranks: bool = False
+    """Of trainings of several ranks alone: where there is one, it is left alone unless the user names it."""
     bar: Judge = _nothing
     """Why a value other than the default cannot be had, whoever asks for it."""
     aside: Judge = _nothing

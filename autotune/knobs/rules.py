@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.model import Attention, Checkpointing, Compile, Precision, Settings, Traits
+from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, Parallel, Precision, Settings, Traits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,9 @@ _WRAPPED = (Checkpointing.BLOCKS, Checkpointing.ALTERNATE)
 _GRAPHED = (Compile.REDUCE_OVERHEAD, Compile.MAX_AUTOTUNE)
 """Modes of torch.compile that record CUDA graphs."""
 _HALF = (Precision.BF16, Precision.FP16)
+
+
+_WITH_DDP = (Parallel.DDP, Parallel.ZERO)
 
 
 def _graphed(at: Situation) -> bool:
@@ -86,6 +89,47 @@ RULES: tuple[Rule, ...] = (
         name="graphs and kept gradients",
         why="CUDA graphs overwrite gradients that are kept from step to step, as set_to_none=false does",
         broken_by=lambda at: _graphed(at) and not at.settings.set_to_none,
+    ),
+    Rule(
+        name="ranks apart",
+        why="ranks that nobody joins would each train a model of their own",
+        broken_by=lambda at: (
+            at.traits.ranks > 1
+            and at.settings.parallel is Parallel.DEFAULT
+            and at.base.parallel is not Parallel.DEFAULT
+        ),
+    ),
+    Rule(
+        name="buckets without DDP",
+        why="bucket_mb, bucket_view and static_graph are of DDP, which ddp and zero use",
+        broken_by=lambda at: (
+            at.settings.parallel not in _WITH_DDP
+            and (
+                at.settings.bucket_mb != at.base.bucket_mb
+                or at.settings.bucket_view != at.base.bucket_view
+                or at.settings.static_graph != at.base.static_graph
+            )
+        ),
+    ),
+    Rule(
+        name="shards without FSDP",
+        why="reshard and offload are of fsdp",
+        broken_by=lambda at: (
+            at.settings.parallel is not Parallel.FSDP
+            and (at.settings.reshard != at.base.reshard or at.settings.offload != at.base.offload)
+        ),
+    ),
+    Rule(
+        name="shards and channels_last",
+        why="FSDP2 shards no parameters in channels_last order",
+        broken_by=lambda at: (
+            at.settings.parallel is Parallel.FSDP and at.settings.memory_format is MemoryFormat.CHANNELS_LAST
+        ),
+    ),
+    Rule(
+        name="shards and graphs",
+        why="CUDA graphs would hold the gathered parameters that FSDP2 lets go",
+        broken_by=lambda at: at.settings.parallel is Parallel.FSDP and _graphed(at),
     ),
 )
 """CUDA graphs under expandable segments are no rule: PyTorch tests them together (its faults there were mended up to

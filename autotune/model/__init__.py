@@ -45,6 +45,7 @@ from autotune.model.settings import (
     Compile,
     MemoryFormat,
     OptimizerKind,
+    Parallel,
     Precision,
     Settings,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "OperatorCost",
     "OptimizerKind",
     "Outcome",
+    "Parallel",
     "PassPeaks",
     "Peak",
     "Phase",

@@ -81,6 +81,25 @@ class Attention(StrEnum):
     CUDNN = "cudnn"
 
 
+class Parallel(StrEnum):
+    """How the ranks of one training share its work."""
+
+    DEFAULT = "default"
+    """autotune joins no ranks: there is one, or the training does it itself."""
+    DDP = "ddp"
+    """DistributedDataParallel: a whole model on each rank, gradients averaged."""
+    FSDP = "fsdp"
+    """FSDP2 (``fully_shard``): parameters, gradients and optimizer state in shards, block by block."""
+    ZERO = "zero"
+    """DDP whose optimizer state is in shards (``ZeroRedundancyOptimizer``)."""
+    TENSOR = "tensor"
+    """Tensor parallel (``parallelize_module``), by the plan that the model or the workload has: all ranks see one batch."""
+
+    def replicas(self, ranks: int) -> int:
+        """How many of so many ranks train on a batch of their own."""
+        return 1 if self is Parallel.TENSOR else ranks
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How the workload is trained, as far as autotune applies it. The defaults change nothing of the user's training.
@@ -109,6 +128,18 @@ class Settings:
     """The data loader hands out page-locked batches."""
     allocator: str = ""
     """Allocator configuration in PyTorch's own syntax (``expandable_segments:True``); empty = the default."""
+    parallel: Parallel = Parallel.DEFAULT
+    """With several ranks: how they train together. With one it changes nothing."""
+    bucket_mb: int = 25
+    """With ddp and zero: MiB of gradients that are averaged at once, PyTorch's default."""
+    bucket_view: bool = False
+    """With ddp and zero: gradients lie in the buckets they are averaged in, and not beside them."""
+    static_graph: bool = False
+    """With ddp and zero: every step uses the same parameters, seen in the first."""
+    reshard: bool = True
+    """With fsdp: gathered parameters of a block are let go after its forward pass, and gathered again for its backward."""
+    offload: bool = False
+    """With fsdp: shards wait in host memory, and the optimizer steps there."""
     accumulate: int = 1
     """Micro-batches per optimizer step."""
 
@@ -124,6 +155,8 @@ class Settings:
             raise UsageError(f"the gradient scaler cannot begin at {self.init_scale}", hint="give a power of two")
         if self.loader_workers is not None and self.loader_workers < 0:
             raise UsageError(f"{self.loader_workers} data loader workers", hint="give 0 or more")
+        if isinstance(self.bucket_mb, bool) or not isinstance(self.bucket_mb, int) or self.bucket_mb < 1:
+            raise UsageError(f"buckets of {self.bucket_mb!r} MiB", hint="give a whole number of MiB from 1 on")
         if self.allocator and not _ALLOCATOR.fullmatch(self.allocator):
             raise UsageError(
                 f"allocator setting {self.allocator!r} is not in PyTorch's form option:value,option:value",
@@ -163,4 +196,5 @@ _ENUMS: dict[str, type[StrEnum]] = {
     "optimizer": OptimizerKind,
     "memory_format": MemoryFormat,
     "attention": Attention,
+    "parallel": Parallel,
 }

@@ -38,5 +38,9 @@ class Traits:
     """Why ``torch.compile`` cannot work here: no compiler, no Triton, an old device."""
     attention_backends: tuple[str, ...] = ()
     """Backends of ``scaled_dot_product_attention`` that this build and device have."""
+    tensor_plan: bool = False
+    """Model or workload say how tensor parallel would split it."""
+    ranks: int = 1
+    """Ranks that train together; known to whoever asks for them, and put in where settings are chosen."""
     cpu_cores: int = 1
     """Cores this process may use, for data loader workers."""

@@ -4,7 +4,7 @@ History of the format: version 1, the first. Added to it since, and left out by 
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
 and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``; then ``machine.peers``,
-``asked.ranks``, ``batch.ranks``, ``evidence.ranks`` and ``launch``.
+``asked.ranks``, ``batch.ranks``, ``evidence.ranks`` and ``launch``; then ``settings.parallel`` and what belongs to it.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -14,7 +14,16 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from autotune.errors import UsageError
-from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, Objective, OptimizerKind, Precision
+from autotune.model import (
+    Attention,
+    Checkpointing,
+    Compile,
+    MemoryFormat,
+    Objective,
+    OptimizerKind,
+    Parallel,
+    Precision,
+)
 from autotune.model import Settings as ModelSettings
 
 _MOST_SAMPLES = 1 << 53
@@ -89,6 +98,18 @@ class Settings(_Part):
     """Whether the data loader hands out page-locked batches."""
     allocator: str
     """Allocator configuration in PyTorch's syntax; empty = the default."""
+    parallel: Parallel = Parallel.DEFAULT
+    """How ranks train together: default (autotune joins none), ddp, fsdp (FSDP2), zero (DDP with sharded optimizer), tensor."""
+    bucket_mb: int = Field(default=25, ge=1)
+    """With ddp and zero: MiB of gradients that are averaged at once."""
+    bucket_view: bool = False
+    """With ddp and zero: whether gradients lie in the buckets they are averaged in."""
+    static_graph: bool = False
+    """With ddp and zero: whether every step is known to use the same parameters."""
+    reshard: bool = True
+    """With fsdp: whether gathered parameters are let go between forward and backward pass."""
+    offload: bool = False
+    """With fsdp: whether shards wait in host memory."""
 
     @field_validator("allocator")
     @classmethod

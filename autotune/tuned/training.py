@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from autotune.apply import Applied
+from autotune.apply.splitting import Plan
 from autotune.errors import UsageError
 from autotune.model import Settings
 from autotune.recommended.file import read_file
@@ -134,20 +135,32 @@ class Tuned:
         """Device-wide peak of one device's training as the certifying probe measured it; None where nothing was."""
         return None if self.document is None else self.document.evidence.peak_bytes
 
-    def prepare(self, model: ModelT) -> ModelT:
+    def prepare(self, model: ModelT, plan: Plan | None = None) -> ModelT:
         """The model on the device as the settings want it: the same object, with the same keys in its ``state_dict``.
+
+        In a training of several ranks (``torchrun``), call ``torch.distributed.init_process_group`` before. Where the
+        settings say how they train together, the model is joined to that of the other ranks: for ``ddp`` and ``zero`` a
+        DistributedDataParallel around it comes back, for ``fsdp`` and ``tensor`` the model itself, its parameters being
+        ``DTensor`` shards. Where they say nothing (``parallel`` is ``default``), joining ranks is the training's own work.
+
+        Args:
+            model: to train; for ``fsdp`` it may be larger than the device, and should not be there yet.
+            plan: for ``tensor``: names of modules to styles, as ``parallelize_module`` takes them; None = that of the
+                model (``_tp_plan`` of transformers).
 
         Raises:
             StaleConfigError: with ``strict``, where it is another model than the file was made for, as far as the
                 number of its parameters tells. Otherwise that is a warning.
             autotune.apply.Unsupported: the settings cannot be applied to this model.
+            UsageError: the process is one of several ranks, and has not joined the others yet.
         """
         if self.document is not None:
             tell(self.path, model_differences(self.document, model, self.path), strict=self._strict)
-        return self._applied.prepare(model)
+        return self._applied.prepare(model, plan)
 
     def optimizer(self, cls: type[OptimizerT], params: Iterable[Any], **options: Any) -> OptimizerT:
-        """``cls(params, **options)`` in the implementation that the settings name.
+        """``cls(params, **options)`` in the implementation that the settings name; for ``zero`` with several ranks a
+        ``ZeroRedundancyOptimizer`` around it.
 
         Raises:
             autotune.apply.Unsupported: this class does not have it.
@@ -192,6 +205,11 @@ class Tuned:
             UsageError: there are more or fewer batches; no step was taken.
         """
         return self._applied.train_step(model, optimizer, loss, batches)
+
+    def states(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """``{"model": …, "optimizer": …}`` for a checkpoint: both ``state_dict``. All ranks must call it; under ``zero`` the
+        optimizer's is None on all but rank 0."""
+        return self._applied.states(model, optimizer)
 
     def loader_options(self, **own: Any) -> dict[str, Any]:
         """Arguments for a ``DataLoader``: the training's ``own`` ones, but for what the settings have to say of them."""

@@ -86,6 +86,8 @@ def assemble(
     lines += [line for name, line in told.items() if name not in FORMS]
     if parts.make_loader is not None:
         lines.append(Recognised(what="loader", found=signature("make_loader", members["make_loader"]), why=why))
+    if parts.make_plan is not None:
+        lines.append(Recognised(what="plan", found=signature("make_plan", members["make_plan"]), why=why))
     if unused:
         lines.append(Recognised(what="loader", found="make_loader is not used", why="batches come from make_batch"))
     if dim is not None:

@@ -22,6 +22,7 @@ FORMS: dict[str, tuple[str, int]] = {
     "make_dataset": ("def make_dataset():", 0),
     "collate": ("def collate(samples):", 1),
     "shorten": ("def shorten(batch, share):", 2),
+    "make_plan": ("def make_plan():", 0),
 }
 """Name -> (how it is written, number of positional arguments)."""
 BATCHES = ("make_batch", "make_loader", "make_dataset")
@@ -45,6 +46,7 @@ class Parts:
     make_dataset: Callable[[], object] | None = None
     collate: Callable[..., object] | None = None
     shorten: Callable[[Any, float], object] | None = None
+    make_plan: Callable[[], object] | None = None
     batch_is_arguments: bool = False
     """The batch comes from ``example_inputs``: all of it goes to the model, none of it is a target."""
     batch_dim: int | None = None

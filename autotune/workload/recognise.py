@@ -28,7 +28,10 @@ from autotune.workload.parts import BATCH_DIM, BATCHES, FORMS, accepts
 from autotune.workload.seen import kind_of
 
 _TASK = "autotune_task"
-_OPTIONAL = ("loss", "make_optimizer", "evaluate", "make_loader", "make_dataset", "collate", "shorten", BATCH_DIM)
+_OPTIONAL = (
+    *("loss", "make_optimizer", "evaluate", "make_loader", "make_dataset", "collate", "shorten", "make_plan"),
+    BATCH_DIM,
+)
 
 
 def recognise(module: ModuleType, target: str, name: str) -> Found:
@@ -191,7 +194,9 @@ class _Finder:
 
     def _members(self, owner: object) -> dict[str, object]:
         members = {name: getattr(owner, name, None) for name in (*FORMS, BATCH_DIM)}
-        # the standard library's cuts a text, and a file may well have imported it
+        # the standard library's shorten cuts a text, and a file may well have imported it; a plan may be one of anything
+        if not _is_plain(members["make_plan"]):
+            del members["make_plan"]
         return {k: member for k, member in members.items() if member is not None and member is not textwrap.shorten}
 
     def _has_batches(self) -> bool:
@@ -199,6 +204,11 @@ class _Finder:
 
     def _batch_name(self) -> str:
         return next(name for name in BATCHES if hasattr(self._module, name))
+
+
+def _is_plain(function: object) -> bool:
+    """Whether it can be called without arguments."""
+    return callable(function) and accepts(function)
 
 
 def _is_task(thing: object) -> bool:

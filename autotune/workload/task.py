@@ -1,7 +1,7 @@
 """The workload as a probe uses it: the user's functions with their results checked, defaults where they wrote none."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -316,6 +316,27 @@ class Workload:
                 hint="give it the params it is called with: torch.optim.AdamW(params)",
             )
         return optimizer
+
+    def plan(self) -> Mapping[str, Any] | None:
+        """How tensor parallel splits the model, by the user's ``make_plan``; None = they do not say.
+
+        Raises:
+            WorkloadError: what it returned is no plan.
+        """
+        if self._parts.make_plan is None:
+            return None
+        made = self._parts.make_plan()
+        if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
+            raise WorkloadError(
+                f"make_plan() returned {_in_words(made)}, not a dictionary with names of modules",
+                hint='for example {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}',
+            )
+        return made
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether the user wrote one."""
+        return self._parts.make_plan is not None
 
     def evaluate(self, model: nn.Module, batch: object) -> object:
         """Run the user's evaluation; ask ``evaluates`` first."""

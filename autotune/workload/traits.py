@@ -14,6 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _foreach_utils
 
 from autotune.apply.blocks import find_blocks, own_switch
+from autotune.apply.splitting import plan_of
 from autotune.model import OptimizerKind, Traits
 from autotune.workload.task import Workload
 
@@ -49,6 +50,7 @@ def traits_of(model: nn.Module, optimizer: torch.optim.Optimizer, workload: Work
         optimizer_kinds=optimizer_kinds(optimizer, device),
         data_set=workload.has_data_set,
         varies=workload.varies,
+        tensor_plan=workload.has_plan or plan_of(model) is not None,
     )
 
 
