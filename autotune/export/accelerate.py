@@ -6,10 +6,10 @@ Checked with release 1.15, which refuses files with keys it does not know. It ha
 
 from typing import Any
 
-from autotune.export.by_hand import TF32
+from autotune.export.by_hand import TF32, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import yaml_text
-from autotune.model import Compile, Precision
+from autotune.model import Compile, Parallel, Precision
 
 _PRECISION = {Precision.BF16: "bf16", Precision.FP16: "fp16"}
 
@@ -33,6 +33,17 @@ def config_file(recommendation: Recommendation) -> Draft:
             "dynamo_use_fullgraph": False,
             "dynamo_use_regional_compilation": False,
         }
+    if _is_sharded(recommendation):
+        content["fsdp_config"] = {
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_offload_params": it.offload,
+            "fsdp_reshard_after_forward": it.reshard,
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+            "fsdp_version": 2,
+        }
+        sets |= {"parallel", "reshard", "offload"}
+    elif it.parallel is Parallel.DDP and recommendation.world > 1:
+        sets.add("parallel")
     content |= {
         "enable_cpu_affinity": False,
         "machine_rank": 0,
@@ -47,9 +58,15 @@ def config_file(recommendation: Recommendation) -> Draft:
     return Draft(text=yaml_text(content), sets=frozenset(sets), notes=tuple(_notes(recommendation)))
 
 
+def _is_sharded(recommendation: Recommendation) -> bool:
+    return recommendation.settings.parallel is Parallel.FSDP and recommendation.world > 1
+
+
 def _distributed_type(recommendation: Recommendation) -> str:
     if recommendation.world == 1:
         return "NO"
+    if _is_sharded(recommendation):
+        return "FSDP"
     return f"MULTI_{'GPU' if recommendation.device == 'cuda' else recommendation.device.upper()}"
 
 
@@ -61,6 +78,15 @@ def _notes(recommendation: Recommendation) -> list[Note]:
         notes.append(
             recommendation.note("accumulate", f"no key; {argument}, and each batch under accelerator.accumulate(model)")
         )
+    if _is_sharded(recommendation):
+        wrapped = (
+            "blocks are those that the model names in _no_split_modules; for others fsdp_transformer_layer_cls_to_wrap"
+        )
+        notes.append(recommendation.note("parallel", wrapped))
+    if has_ddp(it) and recommendation.world > 1 and ddp_options(it):
+        handler = f"Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({ddp_options(it)})])"
+        names = [name for name in ("bucket_mb", "bucket_view", "static_graph") if name in recommendation.changed]
+        notes += [recommendation.note(name, f"no key; {handler}") for name in names]
     if it.precision in _PRECISION:
         notes.append(recommendation.note("precision", TF32))
     if it.precision is Precision.FP16 and "init_scale" in recommendation.changed:

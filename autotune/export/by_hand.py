@@ -5,7 +5,7 @@ Names are those of PyTorch 2.6 and later.
 
 from autotune.export.nouns import Recommendation
 from autotune.export.shell import assignments
-from autotune.model import Attention, Checkpointing, Compile, OptimizerKind, Precision
+from autotune.model import Attention, Checkpointing, Compile, OptimizerKind, Parallel, Precision, Settings
 
 _BACKENDS = {
     Attention.MATH: "MATH",
@@ -65,10 +65,60 @@ def by_hand(setting: str, recommendation: Recommendation) -> str:
             return "give the data loader pin_memory=True"
         case "allocator":
             return f"in the environment before Python starts: {' '.join(assignments(it.environment))}"
+        case "parallel":
+            return _parallel(it, recommendation.world)
+        case "bucket_mb" | "bucket_view" | "static_graph" if not has_ddp(it):
+            return "without effect, since it is of DDP"
+        case "bucket_mb" | "bucket_view" | "static_graph":
+            return f"DistributedDataParallel(model, {ddp_options(it)})"
+        case "reshard" | "offload" if it.parallel is not Parallel.FSDP:
+            return "without effect, since it is of FSDP2"
+        case "reshard":
+            return f"fully_shard(block, reshard_after_forward={it.reshard}) for each repeated block"
+        case "offload":
+            return "give fully_shard offload_policy=CPUOffloadPolicy()"
+        case "accumulate" if it.parallel in (Parallel.DDP, Parallel.ZERO):
+            return (
+                f"step the optimizer once every {it.accumulate} batches, each loss divided by {it.accumulate}, "
+                "all but the last under model.no_sync()"
+            )
         case "accumulate":
             return f"step the optimizer once every {it.accumulate} batches, each loss divided by {it.accumulate}"
         case _:
             return "there is no counterpart; apply it in the training script"
+
+
+def has_ddp(settings: Settings) -> bool:
+    """Whether gradients are averaged by DDP, as far as autotune knows: a training of several ranks may use it by itself."""
+    return settings.parallel in (Parallel.DDP, Parallel.ZERO)
+
+
+def ddp_options(settings: Settings) -> str:
+    """Arguments of DistributedDataParallel that are not PyTorch's own, as they are written."""
+    plain = Settings()
+    given = {
+        "bucket_cap_mb": (settings.bucket_mb, plain.bucket_mb),
+        "gradient_as_bucket_view": (settings.bucket_view, plain.bucket_view),
+        "static_graph": (settings.static_graph, plain.static_graph),
+    }
+    return ", ".join(f"{name}={value}" for name, (value, default) in given.items() if value != default)
+
+
+def _parallel(settings: Settings, world: int) -> str:
+    if world == 1:
+        return "without effect on one device"
+    match settings.parallel:
+        case Parallel.DDP:
+            return "torch.nn.parallel.DistributedDataParallel(model) on each rank"
+        case Parallel.FSDP:
+            return "torch.distributed.fsdp.fully_shard(block) for each repeated block, then fully_shard(model)"
+        case Parallel.ZERO:
+            wrapped = "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=...)"
+            return f"DistributedDataParallel(model), and torch.distributed.optim.{wrapped} around the optimizer's class"
+        case Parallel.TENSOR:
+            return "torch.distributed.tensor.parallel.parallelize_module(model, mesh, plan); all ranks see one batch"
+        case Parallel.DEFAULT:
+            return "nothing to do"
 
 
 def _precision(precision: Precision, device: str) -> str:

@@ -13,8 +13,10 @@ from autotune.export.by_hand import TF32
 from autotune.export.merged import Merged
 from autotune.export.nouns import Draft, Recommendation
 from autotune.export.text import json_text
-from autotune.model import Compile, Precision
+from autotune.model import Compile, Parallel, Precision
 
+_STAGES = {Parallel.ZERO: 1, Parallel.FSDP: 3}
+"""Stages of ZeRO that share out the same: optimizer state; parameters and gradients as well."""
 _SECTIONS = {Precision.BF16: "bf16", Precision.FP16: "fp16"}
 _OLD_BF16 = "bfloat16"
 """Name of the section bf16 in older files; still read where the new one is missing."""
@@ -43,10 +45,28 @@ def config(recommendation: Recommendation, own: Mapping[str, Any] | None = None)
         _set_autocast(merged, recommendation)
     else:
         sets |= _set_sections(merged, recommendation)
+    if recommendation.world > 1:
+        sets |= _set_stage(merged, recommendation)
     if it.compile is not Compile.OFF:
         options = f'{{"mode": "{it.compile.value}", "dynamic": False}}'
         merged.notes.append(recommendation.note("compile", f"engine.compile(compile_kwargs={options})"))
     return Draft(text=json_text(merged.content), sets=frozenset(sets), notes=tuple(merged.notes))
+
+
+def _set_stage(merged: Merged, recommendation: Recommendation) -> set[str]:
+    """Choose a stage of ZeRO; returns the settings that it holds. For DDP, DeepSpeed's own stage 0, an own file is left as
+    it is."""
+    it = recommendation.settings
+    if it.parallel not in _STAGES:
+        return {"parallel"} if it.parallel is Parallel.DDP else set()
+    merged.put("zero_optimization.stage", _STAGES[it.parallel])
+    measured = "ZeroRedundancyOptimizer" if it.parallel is Parallel.ZERO else "FSDP2"
+    merged.notes.append(recommendation.note("parallel", f"DeepSpeed shards by its own means; measured was {measured}"))
+    if it.parallel is Parallel.FSDP and it.offload:
+        merged.put("zero_optimization.offload_param", {"device": "cpu"})
+        merged.put("zero_optimization.offload_optimizer", {"device": "cpu"})
+        return {"parallel", "offload"}
+    return {"parallel"}
 
 
 def _set_sections(merged: Merged, recommendation: Recommendation) -> set[str]:

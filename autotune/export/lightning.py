@@ -6,10 +6,10 @@ optimizer or environment: those are lines in the LightningModule.
 
 from typing import Any
 
-from autotune.export.by_hand import TF32, by_hand
+from autotune.export.by_hand import TF32, by_hand, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import json_text
-from autotune.model import OptimizerKind, Precision
+from autotune.model import OptimizerKind, Parallel, Precision
 
 _PRECISION = {Precision.BF16: "bf16-mixed", Precision.FP16: "16-mixed"}
 _HOOK = "no switch in Trainer; in configure_model() of the LightningModule: "
@@ -28,6 +28,10 @@ def trainer_arguments(recommendation: Recommendation) -> Draft:
     }
     if recommendation.device == "cpu":
         trainer["accelerator"] = "cpu"
+    if recommendation.world > 1 and has_ddp(it):
+        trainer["strategy"] = "ddp"
+        if it.parallel is Parallel.DDP:
+            sets.add("parallel")
     if it.cudnn_benchmark:
         trainer["benchmark"] = True
     data: dict[str, Any] = {"batch_size": recommendation.micro_batch}
@@ -51,6 +55,8 @@ def _notes(recommendation: Recommendation) -> list[Note]:
     if it.precision is Precision.FP16 and "init_scale" in recommendation.changed:
         plugin = f'MixedPrecision("16-mixed", "{recommendation.device}", {by_hand("init_scale", recommendation)})'
         notes.append(recommendation.note("init_scale", f"Trainer(plugins={plugin}) in place of precision"))
+    if recommendation.world > 1:
+        notes += _of_ranks(recommendation)
     for name in ("checkpointing", "compile", "memory_format"):
         if name in recommendation.changed:
             notes.append(recommendation.note(name, _HOOK + by_hand(name, recommendation)))
@@ -59,4 +65,19 @@ def _notes(recommendation: Recommendation) -> list[Note]:
         if it.optimizer is OptimizerKind.FUSED and it.precision is Precision.FP16:
             advice += "; Trainer then refuses gradient_clip_val"
         notes.append(recommendation.note("optimizer", advice))
+    return notes
+
+
+def _of_ranks(recommendation: Recommendation) -> list[Note]:
+    """What a JSON file cannot hold of the strategy: an object of its class."""
+    it, world = recommendation.settings, recommendation.world
+    notes = []
+    if has_ddp(it) and ddp_options(it):
+        strategy = f"Trainer(strategy=DDPStrategy({ddp_options(it)}))"
+        names = [name for name in ("bucket_mb", "bucket_view", "static_graph") if name in recommendation.changed]
+        notes += [recommendation.note(name, f"{strategy} in place of its name") for name in names]
+    if it.parallel is Parallel.FSDP:
+        strategy = f"Trainer(strategy=ModelParallelStrategy(data_parallel_size={world}, tensor_parallel_size=1))"
+        where = "in configure_model(), over self.device_mesh['data_parallel']"
+        notes.append(recommendation.note("parallel", f"{strategy}, and {where}: {by_hand('parallel', recommendation)}"))
     return notes

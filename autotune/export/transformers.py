@@ -7,10 +7,10 @@ precision is not fp16; ``tf32=True`` is refused off CUDA, ``bf16`` off the GPU u
 
 from typing import Any
 
-from autotune.export.by_hand import TF32, by_hand
+from autotune.export.by_hand import TF32, by_hand, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import json_text
-from autotune.model import Checkpointing, Compile, OptimizerKind, Precision
+from autotune.model import Checkpointing, Compile, OptimizerKind, Parallel, Precision, Settings
 
 _ADAMW = {OptimizerKind.FOREACH: "adamw_torch", OptimizerKind.FUSED: "adamw_torch_fused"}
 """``adamw_torch`` leaves the choice to PyTorch, which takes foreach on CUDA."""
@@ -54,7 +54,28 @@ def training_arguments(recommendation: Recommendation) -> Draft:
         fields["dataloader_num_workers"] = it.loader_workers
     if it.pin_memory:
         fields["dataloader_pin_memory"] = True
+    sets |= _add_parallel(fields, it, recommendation.world)
     return Draft(text=json_text(fields), sets=frozenset(sets), notes=tuple(_notes(recommendation, sets)))
+
+
+def _add_parallel(fields: dict[str, Any], it: Settings, world: int) -> set[str]:
+    """Fields for several ranks; returns the settings that they hold. Started by ``torchrun``, Trainer uses DDP by itself."""
+    if world == 1:
+        return set()
+    if it.parallel is Parallel.DDP:
+        fields |= {"ddp_bucket_cap_mb": it.bucket_mb} if it.bucket_mb != Settings().bucket_mb else {}
+        fields |= {"ddp_static_graph": True} if it.static_graph else {}
+        return {"parallel", "bucket_mb", "static_graph"}
+    if it.parallel is Parallel.FSDP:
+        fields["fsdp"] = True
+        fields["fsdp_config"] = {
+            "fsdp_version": 2,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "reshard_after_forward": it.reshard,
+            "cpu_offload": it.offload,
+        }
+        return {"parallel", "reshard", "offload"}
+    return set()
 
 
 def _notes(recommendation: Recommendation, sets: set[str]) -> list[Note]:
@@ -71,6 +92,16 @@ def _notes(recommendation: Recommendation, sets: set[str]) -> list[Note]:
     if it.checkpointing is Checkpointing.OWN:
         renamed = "gradient_checkpointing is called activation_checkpointing from release 6 on"
         notes.append(recommendation.note("checkpointing", renamed))
+    if "reshard" in sets:
+        wrapped = (
+            "in release 5; blocks are those that the model names in _no_split_modules, measured were its repeated ones"
+        )
+        notes.append(recommendation.note("parallel", wrapped))
+    if has_ddp(it) and it.bucket_view and recommendation.world > 1:
+        handler = f"DistributedDataParallelKwargs({ddp_options(it)})"
+        notes.append(recommendation.note("bucket_view", f"no field; trainer.accelerator.ddp_handler = {handler}"))
+    if it.static_graph and "static_graph" in sets:
+        notes.append(recommendation.note("static_graph", "ddp_static_graph is a field from release 5 on"))
     if it.optimizer in _ADAMW and "optimizer" not in sets:
         name = f'"optim": "{_ADAMW[it.optimizer]}" where the optimizer is AdamW'
         notes.append(recommendation.note("optimizer", f"{name}; else {by_hand('optimizer', recommendation)}"))
