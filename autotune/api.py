@@ -59,6 +59,7 @@ def find_max_batch(
     batch_dim: int | None = None,
     device: str = "auto",
     precision: str = "default",
+    parallel: str = "default",
     allocator: str = "",
     accumulate: int = 1,
     memory_limit: str | int | None = None,
@@ -103,6 +104,8 @@ def find_max_batch(
         batch_dim: which dimension of the batch's tensors counts its samples, where ``make_batch`` leaves that in doubt.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         precision: ``default``, ``fp32``, ``tf32``, ``bf16``, ``fp16``.
+        parallel: with ``ranks``: how they train together: ``default`` and ``ddp`` (DistributedDataParallel), ``fsdp``
+            (FSDP2, a share of everything on each rank), ``zero`` (DDP with a share of the optimizer's state).
         allocator: PyTorch allocator configuration, for example ``expandable_segments:True``; ``auto`` tries expandable
             segments as well where more is expected of them, and keeps them if more fits.
         accumulate: micro-batches per optimizer step.
@@ -153,6 +156,7 @@ def find_max_batch(
         {
             "device": device,
             "precision": precision,
+            "parallel": parallel,
             "allocator": allocator,
             "accumulate": accumulate,
             "memory_limit": memory_limit,

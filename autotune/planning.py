@@ -7,8 +7,8 @@ from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
 from autotune.knobs import choices, told
-from autotune.model import Objective, Plan, Precision, Settings, Source, WorkloadInfo
-from autotune.ranking import count_ranks, refuse_with_ranks
+from autotune.model import Objective, Parallel, Plan, Precision, Settings, Source, WorkloadInfo
+from autotune.ranking import count_ranks, refuse_sharing, refuse_with_ranks
 from autotune.units import LARGEST, parse_bytes
 
 ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
@@ -24,6 +24,7 @@ class PlanOptions(TypedDict, total=False):
 
     device: str
     precision: str
+    parallel: str
     allocator: str
     accumulate: int
     memory_limit: str | int | None
@@ -52,6 +53,7 @@ def make_plan(
     *,
     device: str = "auto",
     precision: str = "default",
+    parallel: str = "default",
     allocator: str = "",
     accumulate: int = 1,
     memory_limit: str | int | None = None,
@@ -80,6 +82,7 @@ def make_plan(
         UsageError: a value makes no sense.
     """
     _one_of("precision", precision, [kind.value for kind in Precision])
+    _one_of("parallel", parallel, [kind.value for kind in Parallel])
     _one_of("objective", objective, [kind.value for kind in Objective])
     accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
     start_batch = None if start_batch is None else _count("start_batch", start_batch)
@@ -103,9 +106,13 @@ def make_plan(
         )
     limit = _limit(memory_limit)
     settings = Settings(
-        precision=Precision(precision), allocator=ALLOCATORS.get(allocator, allocator), accumulate=accumulate
+        precision=Precision(precision),
+        allocator=ALLOCATORS.get(allocator, allocator),
+        parallel=Parallel(parallel),
+        accumulate=accumulate,
     )
     ranks = count_ranks(ranks, str(device))
+    refuse_sharing(settings.parallel, ranks)
     world = ranks if world is None else _count("world", world)
     effective_batch = None if effective_batch is None else _count("effective_batch", effective_batch)
     if effective_batch is not None and accumulate > 1:

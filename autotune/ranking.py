@@ -6,7 +6,7 @@ import re
 from typing import SupportsIndex
 
 from autotune.errors import UsageError
-from autotune.model import Source, WorkloadInfo
+from autotune.model import Parallel, Source, WorkloadInfo
 
 ALL = "all"
 """As many as there are CUDA devices."""
@@ -44,6 +44,24 @@ def _devices(device: str) -> int:
         why = nvml.missing() or "CUDA_VISIBLE_DEVICES leaves none, or they are not numbered by the bus"
         raise UsageError(f"--ranks all: the devices cannot be counted: {why}", hint="give a number: --ranks 2")
     return len(found)
+
+
+def refuse_sharing(parallel: Parallel, ranks: int) -> None:
+    """Refuse a way of sharing that these ranks cannot be probed with.
+
+    Raises:
+        UsageError: there is one rank, or what they would share is the batch itself.
+    """
+    if parallel is not Parallel.DEFAULT and ranks == 1:
+        raise UsageError(
+            f"--parallel {parallel} is how several ranks train together, and there is one",
+            hint="say how many: --ranks 2, or --ranks all",
+        )
+    if parallel is Parallel.TENSOR:
+        raise UsageError(
+            "tensor parallel cannot be searched yet: its ranks train on one batch, and probes give each rank its own",
+            hint="in a training it is there: autotune.apply.parallelise(model, Settings(parallel=Parallel.TENSOR), …)",
+        )
 
 
 def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tunes: bool) -> None:

@@ -25,6 +25,7 @@ from autotune.model import (
     Cause,
     Machine,
     Outcome,
+    Parallel,
     Plan,
     Precision,
     ProbeResult,
@@ -32,6 +33,7 @@ from autotune.model import (
     SearchRecord,
     SearchResult,
     SearchState,
+    Settings,
     WorkloadInfo,
     digest,
 )
@@ -495,9 +497,16 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
             **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
             **({"ranks": plan.ranks} if plan.ranks > 1 else {}),
+            **({"parallel": _parallel(settings)} if settings.parallel is not Parallel.DEFAULT else {}),
             **_tuned(plan),
         }
     )
+
+
+def _parallel(settings: Settings) -> list[object]:
+    """How ranks train together, where autotune joins them."""
+    buckets = [settings.bucket_mb, settings.bucket_view, settings.static_graph]
+    return [settings.parallel, *buckets, settings.reshard, settings.offload]
 
 
 def _tuned(plan: Plan) -> dict[str, object]:

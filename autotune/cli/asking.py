@@ -113,6 +113,7 @@ def _ask(asked: Asked, search: Callable[[Plan, Progress], Found], *, recommend: 
             templates=asked.templates,
             device=asked.device,
             precision=asked.precision.value,
+            parallel=asked.parallel.value,
             allocator=asked.allocator,
             accumulate=asked.accumulate,
             memory_limit=asked.memory_limit,

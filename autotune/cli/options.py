@@ -11,7 +11,7 @@ import typer
 from autotune.cli.invocation import Invocation
 from autotune.errors import UsageError
 from autotune.executors.asked import Where
-from autotune.model import Objective, Precision
+from autotune.model import Objective, Parallel, Precision
 
 Model = Annotated[
     str | None,
@@ -72,6 +72,10 @@ _MemoryLimit = Annotated[
     ),
 ]
 _Precision = Annotated[Precision, typer.Option(help="Number formats of a step; default is PyTorch's own.")]
+_Parallel = Annotated[
+    Parallel,
+    typer.Option(help="How --ranks train together; default is DDP, made by your training itself."),
+]
 _Allocator = Annotated[
     str,
     typer.Option(
@@ -171,6 +175,7 @@ class Asked:
     device: str
     memory_limit: str | None
     precision: Precision
+    parallel: Parallel
     allocator: str
     accumulate: int
     multiple_of: int
@@ -253,6 +258,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         device: Device = "auto",
         memory_limit: _MemoryLimit = None,
         precision: _Precision = Precision.DEFAULT,
+        parallel: _Parallel = Parallel.DEFAULT,
         allocator: _Allocator = "",
         accumulate: _Accumulate = 1,
         multiple_of: _MultipleOf = 1,
@@ -294,6 +300,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
                 device=device,
                 memory_limit=memory_limit,
                 precision=precision,
+                parallel=parallel,
                 allocator=allocator,
                 accumulate=accumulate,
                 multiple_of=multiple_of,

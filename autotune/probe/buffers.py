@@ -6,18 +6,20 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from autotune.apply.ranks import unwrapped
+
 Buffers = dict[str, torch.Tensor]
 """By name, on the CPU."""
 
 
 def keep(model: nn.Module) -> Buffers:
     """Copies of all of them, those that are not saved as well."""
-    return {name: buffer.detach().to("cpu", copy=True) for name, buffer in model.named_buffers()}
+    return {name: buffer.detach().to("cpu", copy=True) for name, buffer in unwrapped(model).named_buffers()}
 
 
 def put_back(model: nn.Module, buffers: Buffers) -> None:
     """Overwrite the model's buffers; those that came later stay."""
-    for name, buffer in model.named_buffers():
+    for name, buffer in unwrapped(model).named_buffers():
         if name in buffers and buffers[name].shape == buffer.shape:
             with torch.no_grad():
                 buffer.copy_(buffers[name])

@@ -8,6 +8,8 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
+from autotune.apply.ranks import unwrapped, whole
+
 Gradient: TypeAlias = dict[str, torch.Tensor]
 """By parameter name, on the CPU; parameters without a gradient are left out."""
 
@@ -88,7 +90,9 @@ def _sums(pairs: Iterable[Pair]) -> tuple[float, float, float]:
 
 
 def _gradients(model: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
-    return ((name, parameter.grad) for name, parameter in model.named_parameters() if parameter.grad is not None)
+    """By the names that parameters have without ranks; of shards the whole, for which all ranks must ask."""
+    named = unwrapped(model).named_parameters()
+    return ((name, whole(parameter.grad)) for name, parameter in named if parameter.grad is not None)
 
 
 def _values(grad: torch.Tensor) -> torch.Tensor:

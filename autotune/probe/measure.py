@@ -80,8 +80,8 @@ def _train(
     with recorder.during(Phase.BUILD):
         meter.limit(order.limit_bytes, order.reserve_bytes)
         began = time.perf_counter()
-        model = place(workload.make_model() if made is None else made, device)
-        model = applied.prepare(model)
+        model = place(workload.make_model() if made is None else made, applied.first_device)
+        model = applied.prepare(model, workload.plan() if applied.splits else None)
         model.train()
         model = parallelise(model, device=device)
         # One of its own for each pass of a recording, and nothing here may keep the first alive.

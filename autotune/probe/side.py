@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from autotune.apply import Applied, Unsupported
+from autotune.apply.ranks import fill, unwrapped, whole
 from autotune.errors import WorkloadError
 from autotune.model import Phase, Settings
 from autotune.probe import buffers, gradients
@@ -31,9 +32,9 @@ class Start:
 
     def add(self, model: nn.Module) -> None:
         """Keep lazy weights as well, once they are made: in the first pass, by equal seeds on both sides."""
-        for name, weight in model.named_parameters():
+        for name, weight in unwrapped(model).named_parameters():
             if name not in self._weights and not nn.parameter.is_lazy(weight):
-                self._weights[name] = weight.detach().to("cpu", copy=True)
+                self._weights[name] = whole(weight.detach()).to("cpu", copy=True)
 
     def put_into(self, model: nn.Module) -> None:
         """Let the model begin there.
@@ -41,14 +42,13 @@ class Start:
         Raises:
             Unsupported: it is another model.
         """
-        weights = dict(model.named_parameters())
+        weights = dict(unwrapped(model).named_parameters())
         made = {name: weight for name, weight in weights.items() if not nn.parameter.is_lazy(weight)}
         same = all(name in self._weights and self._weights[name].shape == made[name].shape for name in made)
         if not same or self._weights.keys() - weights.keys():
             raise Unsupported("make_model() makes another model each time, so that settings cannot be compared")
-        with torch.no_grad():
-            for name, weight in made.items():
-                weight.copy_(self._weights[name])
+        for name, weight in made.items():
+            fill(weight, self._weights[name])
         buffers.put_back(model, self.buffers)
 
 
@@ -94,7 +94,8 @@ class Side:
         self._recorder = recorder
         self._seed = seed
         with recorder.during(Phase.BUILD):
-            self.model = self._applied.prepare(place(model, device))
+            plan = workload.plan() if self._applied.splits else None
+            self.model = self._applied.prepare(place(model, self._applied.first_device), plan)
             self.model.train()
             self._optimizer = make_optimizer(workload, self.model, self._applied)
 
@@ -180,7 +181,7 @@ class Side:
             for parameter in self.model.parameters():
                 if parameter.is_floating_point() or parameter.is_complex():  # frozen ones may be quantized
                     shares = torch.rand(parameter.shape, generator=chance).mul_(2).sub_(1).mul_(rounding).add_(1)
-                    parameter.mul_(shares.to(parameter.device))
+                    fill(parameter, whole(parameter.detach()) * shares.to(parameter.device))
 
     def has_loss(self, micro_batch: object) -> bool:
         """Whether there is a loss at all, where asking for its gradient is not the trouble."""

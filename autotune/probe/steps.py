@@ -12,7 +12,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from autotune.apply import Applied, Unsupported
-from autotune.apply.parallel import accumulating, is_parallel
+from autotune.apply.parallel import accumulating, is_parallel, state_here
+from autotune.apply.ranks import local
 from autotune.errors import WorkloadError
 from autotune.model import Compile, Form, Phase
 from autotune.probe.recorder import Recorder
@@ -135,7 +136,7 @@ class Steps:
         recorder.retries.append(recorder.meter.retries() - retries)
         if took:
             recorder.allocated_after.append(recorder.meter.allocated() - self.batch_on_device)
-            state = [t for s in self._optimizer.state.values() for t in tensors(s)]
+            state = [t for s in state_here(self._optimizer) for t in tensors(s)]
             recorder.composition["optimizer_bytes"] = storage_bytes(state)
         if number == 1:
             recorder.read_device()
@@ -246,7 +247,7 @@ class Steps:
         if not checkpoint:
             return
         with self.recorder.during(Phase.CHECKPOINT), open(os.devnull, "wb") as nowhere:
-            states = {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+            states = self._applied.states(self._model, self._optimizer)
             if self._applied.device.type == "cpu":
                 torch.save(states, nowhere)
             else:  # copies to the host one after the other as torch.save does, but for its checksums, which take longer
@@ -271,9 +272,9 @@ class Steps:
 
 
 def storage_bytes(values: Iterable[torch.Tensor]) -> int:
-    """Bytes behind tensors, views and tied ones counted once."""
+    """Bytes behind tensors on this rank, views and tied ones counted once."""
     storages = {}
     for value in values:
-        storage = value.untyped_storage()
+        storage = local(value).untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())

@@ -38,6 +38,7 @@ def _options(plan: Plan, own: Settings) -> Iterator[str]:
         ("--device", plan.device, default.device),
         ("--memory-limit", _size(plan.memory_limit_bytes), None),
         ("--precision", settings.precision.value, own.precision.value),
+        ("--parallel", settings.parallel.value, own.parallel.value),
         ("--allocator", "auto" if plan.other_allocators else settings.allocator, own.allocator),
         ("--accumulate", settings.accumulate, settings.accumulate if plan.effective_batch else own.accumulate),
         ("--multiple-of", plan.multiple_of, default.multiple_of),
