@@ -123,7 +123,7 @@ def test_a_pipe_gets_plain_text(
 
 def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
     options = (
-        "--device cuda:1 --memory-limit 24GiB --precision bf16 --allocator expandable_segments:True --accumulate 3 "
+        "--device cuda:1 --memory-limit 24GiB --precision bf16 --parallel zero --allocator expandable_segments:True --accumulate 3 "
         "--multiple-of 8 --start-batch 16 --max-batch 512 --timeout 60 --time-budget 600.5 --seed 7 --fresh "
         "--eval-batch 48 --device-wait 90.5 "
         "--storage sqlite:///x.db --objective batch --fix precision=bf16 --fix compile --allow all --forbid allocator "
@@ -137,6 +137,7 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
         "templates": (),
         "device": "cuda:1",
         "precision": "bf16",
+        "parallel": "zero",
         "allocator": "expandable_segments:True",
         "accumulate": 3,
         "memory_limit": "24GiB",
@@ -172,6 +173,7 @@ def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: Fake
         "templates": (),
         "device": "auto",
         "precision": "default",
+        "parallel": "default",
         "allocator": "",
         "accumulate": 1,
         "memory_limit": None,

@@ -26,6 +26,7 @@ from autotune.model import (
     Objective,
     OptimizerKind,
     Outcome,
+    Parallel,
     PassPeaks,
     Phase,
     PhaseMemory,
@@ -64,6 +65,12 @@ SETTINGS = Settings(
     loader_workers=0,
     pin_memory=True,
     allocator="expandable_segments:True",
+    parallel=Parallel.ZERO,
+    bucket_mb=50,
+    bucket_view=True,
+    static_graph=True,
+    reshard=False,
+    offload=True,
     accumulate=3,
 )
 TRAITS = Traits(
@@ -85,6 +92,8 @@ TRAITS = Traits(
     fp16_trouble="no",
     compile_trouble="no compiler",
     attention_backends=("math",),
+    tensor_plan=True,
+    ranks=2,
     cpu_cores=7,
 )
 COMPARISON = Comparison(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.export import Recommendation, Target, export
-from autotune.model import Compile, Precision, Settings
+from autotune.model import Compile, Parallel, Precision, Settings
 from tests.integration.conftest import Library
 from tests.unit.export_samples import ALL, CHANGES, recommend
 
@@ -76,7 +76,8 @@ def test_every_key_is_one_of_theirs(library: Library, tmp_path: Path, world: int
         load = library("accelerate.commands.config.config_args").load_config_from_file
     for settings in (*CHANGES, ALL):
         config = load(_written(tmp_path, recommend(settings, world=world)))  # refuses unknown keys
-        assert config.distributed_type.value == kind
+        sharded = world > 1 and settings.parallel is Parallel.FSDP
+        assert config.distributed_type.value == ("FSDP" if sharded else kind)
         assert config.num_processes == world
         assert config.use_cpu is False
 
@@ -86,3 +87,35 @@ def test_the_scaler_is_an_argument_of_its_own(library: Library) -> None:
     handler = library("accelerate.utils").GradScalerKwargs
     expression = advice.partition("[")[2].partition("]")[0]
     assert eval(expression, {"GradScalerKwargs": handler}).init_scale == 1024.0
+
+
+def test_the_launcher_hands_shards_to_the_plugin(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``accelerate launch`` makes of the file, as variables, and the plugin of these."""
+    recommendation = recommend(Settings(parallel=Parallel.FSDP, reshard=False, offload=True), world=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        launch = library("accelerate.commands.launch")
+        parsed = launch.launch_command_parser().parse_args(
+            ["--config_file", _written(tmp_path, recommendation), "script.py"]
+        )
+        args, _, _ = launch._validate_launch_command(parsed)
+        for name, value in library("accelerate.utils.launch").prepare_multi_gpu_env(args).items():
+            if name.startswith(("FSDP_", "ACCELERATE_")):
+                monkeypatch.setenv(name, value)
+        plugin = library("accelerate.utils").FullyShardedDataParallelPlugin()
+    assert args.use_fsdp is True
+    assert plugin.fsdp_version == 2
+    assert plugin.reshard_after_forward is False
+    assert type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
+    assert plugin.auto_wrap_policy.__name__ == "transformer_auto_wrap_policy"
+
+
+def test_options_of_ddp_are_arguments_of_its_handler(library: Library) -> None:
+    settings = Settings(parallel=Parallel.DDP, bucket_mb=50, bucket_view=True, static_graph=True)
+    notes = export(recommend(settings, world=2), Target.ACCELERATE).notes
+    (advice,) = [note.advice for note in notes if note.about == "bucket_view"]
+    handler = library("accelerate.utils").DistributedDataParallelKwargs
+    made = eval(advice.partition("[")[2].partition("]")[0], {"DistributedDataParallelKwargs": handler})
+    assert (made.bucket_cap_mb, made.gradient_as_bucket_view, made.static_graph) == (50, True, True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.export import Recommendation, Target, export
-from autotune.model import Precision, Settings
+from autotune.model import Parallel, Precision, Settings
 from tests.integration.conftest import Library
 from tests.unit.export_samples import ALL, CHANGES, named, recommend
 
@@ -88,3 +88,17 @@ def test_transformers_fills_in_auto_and_finds_no_mismatch(
         "bf16": {"enabled": precision is Precision.BF16},
         "fp16": {"enabled": False},
     }
+
+
+@pytest.mark.parametrize(("parallel", "offload", "stage"), [(Parallel.ZERO, False, 1), (Parallel.FSDP, True, 3)])
+def test_shards_are_a_stage(
+    config: Any, library: Library, monkeypatch: pytest.MonkeyPatch, parallel: Parallel, offload: bool, stage: int
+) -> None:
+    group = library("deepspeed.runtime.config").dist  # batch sizes are held against its size
+    monkeypatch.setattr(group, "get_rank", lambda: 0)
+    monkeypatch.setattr(group, "get_world_size", lambda: 2)
+    made = config(recommend(Settings(parallel=parallel, offload=offload), world=2))
+    assert made.zero_config.stage == stage
+    assert made.zero_enabled
+    assert (made.zero_config.offload_optimizer is not None) is offload
+    assert (made.zero_config.offload_param is not None) is offload

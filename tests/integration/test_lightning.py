@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.export import Target, export
-from autotune.model import Precision, Settings
+from autotune.model import Parallel, Precision, Settings
 from tests.integration.conftest import Library
 from tests.unit.export_samples import ALL, recommend
 
@@ -69,3 +69,23 @@ def test_the_data_arguments_are_those_of_a_data_loader(library: Library) -> None
     data = json.loads(export(recommend(settings), Target.LIGHTNING).text)["data"]
     loader = torch.utils.data.DataLoader(range(48), **data)
     assert (loader.batch_size, loader.num_workers, loader.pin_memory) == (24, 1, True)
+
+
+def test_ddp_is_a_strategy_by_name_and_its_options_are_arguments(library: Library) -> None:
+    settings = Settings(parallel=Parallel.DDP, bucket_mb=50, bucket_view=True, static_graph=True)
+    exported = export(recommend(settings, world=2, device="cpu"), Target.LIGHTNING)
+    trainer = _made(library, exported.text)
+    assert type(trainer.strategy).__name__ == "DDPStrategy"
+    assert trainer.num_devices == 2
+    strategy = library("lightning.pytorch.strategies").DDPStrategy
+    (advice,) = [note.advice for note in exported.notes if note.about == "bucket_view"]
+    made = eval(advice.partition("strategy=")[2].partition(") in place")[0], {"DDPStrategy": strategy})
+    assert made._ddp_kwargs == {"bucket_cap_mb": 50, "gradient_as_bucket_view": True, "static_graph": True}
+
+
+def test_fsdp_is_an_object_that_lightning_has(library: Library) -> None:
+    exported = export(recommend(Settings(parallel=Parallel.FSDP), world=2, device="cpu"), Target.LIGHTNING)
+    strategy = library("lightning.pytorch.strategies").ModelParallelStrategy
+    (advice,) = [note.advice for note in exported.notes if note.about == "parallel"]
+    made = eval(advice.partition("strategy=")[2].partition(")), and")[0] + ")", {"ModelParallelStrategy": strategy})
+    assert made._data_parallel_size == 2

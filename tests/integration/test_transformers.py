@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.export import Recommendation, Target, export
-from autotune.model import Checkpointing, Compile, OptimizerKind, Precision, Settings
+from autotune.model import Checkpointing, Compile, OptimizerKind, Parallel, Precision, Settings
 from tests.integration.conftest import Library
 from tests.unit.export_samples import ALL, recommend
 
@@ -79,6 +79,22 @@ def test_every_field_of_the_fullest_export_is_one_of_theirs(library: Library) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         known = {field.name for field in dataclasses.fields(library("transformers").TrainingArguments)}
-    exported = json.loads(export(recommend(ALL, optimizer="AdamW"), Target.HF).text)
+    exported = json.loads(export(recommend(ALL, optimizer="AdamW", world=2), Target.HF).text)
     assert set(exported) - known == set()
-    assert "optim" in exported
+    assert "optim" in exported and "fsdp_config" in exported
+
+
+def test_options_of_ddp_arrive(arguments: Any) -> None:
+    settings = Settings(parallel=Parallel.DDP, bucket_mb=50, static_graph=True)
+    made = arguments(recommend(settings, world=2, device="cpu"))
+    assert (made.ddp_bucket_cap_mb, made.ddp_static_graph, made.fsdp) == (50, True, None)
+
+
+@pytest.mark.parametrize(("reshard", "offload"), [(True, False), (False, True)])
+def test_shards_arrive_as_the_second_version_of_fsdp(arguments: Any, reshard: bool, offload: bool) -> None:
+    settings = Settings(parallel=Parallel.FSDP, reshard=reshard, offload=offload)
+    made = arguments(recommend(settings, world=2, device="cpu"))
+    assert made.fsdp_plugin_args["fsdp_version"] == 2
+    assert made.fsdp_plugin_args["reshard_after_forward"] is reshard
+    assert made.fsdp_plugin_args.get("cpu_offload", False) is offload
+    assert made.fsdp_plugin_args["auto_wrap_policy"] == "TRANSFORMER_BASED_WRAP"

@@ -23,6 +23,7 @@ REFERENCES = st.one_of(TEXTS, st.lists(PIECES, max_size=5).map("".join))
 OPTIONS = [
     "device",
     "precision",
+    "parallel",
     "allocator",
     "accumulate",
     "memory_limit",

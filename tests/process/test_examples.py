@@ -1,20 +1,24 @@
 """Every example does what it says, on the CPU, with real out-of-memory events."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from autotune import api
-from autotune.model import Cause, Form, Outcome, Question, Reason, SearchResult
+from autotune.model import Cause, Form, OptimizerKind, Outcome, Parallel, Question, Reason, SearchResult, Settings
 from autotune.probe import linux
+from autotune.probe.devices import look_at_device
 from autotune.probe.launcher import Launcher
 from autotune.report.document import document, to_text
 from autotune.units import parse_bytes
+from tests.cli.results import MACHINE, with_settings
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 LIMIT = "384MiB"
@@ -148,6 +152,54 @@ def test_train_script_is_tuned_by_the_command_that_it_and_the_readme_show(
     command = document(result).workload.command
     assert command == " ".join([*words[:-3], str(result.answer.recommended_batch), "--output", "'{scratch}'"])
     assert not (tmp_path / "trained").exists()
+
+
+def train_on_two_ranks(name: str, folder: Path) -> tuple[str, str]:
+    """What rank 0 prints, and what is told on stderr."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, str(EXAMPLES / name), "--steps", "2"],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def recommend_here(folder: Path, settings: Settings) -> int:
+    """Write the file of a search that was made on this machine for two ranks; its batch."""
+    result = with_settings(settings)
+    machine = replace(MACHINE, **asdict(look_at_device("cpu")))
+    made = json.loads(to_text(document(replace(result, machine=machine, plan=replace(result.plan, world=2)))))
+    made["workload"]["parameters"] = None
+    (folder / "autotune.json").write_text(json.dumps(made))
+    return int(made["batch"]["micro_batch"])
+
+
+def test_ddp_trains_on_two_ranks_without_a_file(tmp_path: Path) -> None:
+    printed, _ = train_on_two_ranks("ddp.py", tmp_path)
+    assert printed.startswith("DistributedDataParallel, AdamW: 2 ranks x 16 x 1 samples\nloss of step 2: ")
+
+
+def test_fsdp_trains_on_two_ranks_as_the_file_says(tmp_path: Path) -> None:
+    settings = Settings(parallel=Parallel.FSDP, reshard=False, optimizer=OptimizerKind.FUSED, accumulate=2)
+    batch = recommend_here(tmp_path, settings)
+    printed, told = train_on_two_ranks("fsdp.py", tmp_path)
+    assert printed.startswith(f"FSDPBytesGPT, AdamW: 2 ranks x {batch} x 2 samples\nloss of step 2: ")
+    assert "StaleConfig" not in told
+
+
+@pytest.mark.parametrize("name", ["ddp.py", "fsdp.py"])
+def test_the_diffs_of_trainings_on_several_ranks_are_what_they_do(name: str) -> None:
+    doc, code = (EXAMPLES / name).read_text().split('"""', 2)[1:]
+    added = [line.strip()[1:].strip() for line in doc.splitlines() if line.strip().startswith("+")]
+    marked = re.findall(r"^ *(.*?)  # (\d)$", code, re.MULTILINE)
+    assert [line for line, _ in marked] == added
+    assert [int(number) for _, number in marked] == list(range(1, len(added) + 1))
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))

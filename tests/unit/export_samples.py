@@ -7,6 +7,7 @@ from autotune.model import (
     Compile,
     MemoryFormat,
     OptimizerKind,
+    Parallel,
     Precision,
     Settings,
 )
@@ -28,6 +29,12 @@ CHANGES: tuple[Settings, ...] = (
     Settings(loader_workers=4),
     Settings(pin_memory=True),
     Settings(allocator="expandable_segments:True,max_split_size_mb:128"),
+    *(Settings(parallel=value) for value in Parallel if value is not Parallel.DEFAULT),
+    *(
+        Settings(parallel=value, bucket_mb=50, bucket_view=True, static_graph=True)
+        for value in (Parallel.DEFAULT, Parallel.DDP, Parallel.ZERO)
+    ),
+    *(Settings(parallel=value, reshard=False, offload=True) for value in (Parallel.DEFAULT, Parallel.FSDP)),
     Settings(accumulate=3),
 )
 """Every value that any setting can have, each with as few others as it needs."""
@@ -45,6 +52,12 @@ ALL = Settings(
     loader_workers=4,
     pin_memory=True,
     allocator="expandable_segments:True,max_split_size_mb:128",
+    parallel=Parallel.FSDP,
+    bucket_mb=50,
+    bucket_view=True,
+    static_graph=True,
+    reshard=False,
+    offload=True,
     accumulate=3,
 )
 

@@ -12,6 +12,8 @@ RICH = Traits(
     data_set=True,
     attention_backends=("math", "efficient", "flash", "cudnn"),
     cpu_cores=16,
+    tensor_plan=True,
+    ranks=4,
 )
 """Nothing stands against anything."""
 GPT = Traits(

@@ -301,6 +301,7 @@ def test_every_setting_is_applied_here_or_elsewhere() -> None:
         *("precision", "init_scale", "checkpointing", "compile", "activation_budget", "optimizer", "memory_format"),
         *("attention", "cudnn_benchmark", "set_to_none", "accumulate"),
     }
+    here |= {"parallel", "bucket_mb", "bucket_view", "static_graph", "reshard", "offload"}  # with several ranks
     elsewhere = {"allocator", "loader_workers", "pin_memory"}  # environment; the data loader, which is the user's
     assert {field.name for field in fields(Settings)} == here | elsewhere
     assert OptimizerKind.DEFAULT is Settings().optimizer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.export import Note, Target, export
-from autotune.model import Checkpointing, Compile, OptimizerKind, Precision, Settings
+from autotune.model import Checkpointing, Compile, OptimizerKind, Parallel, Precision, Settings
 from tests.unit.export_samples import ALL, recommend
 
 PLAIN = recommend(Settings())
@@ -48,6 +48,13 @@ def test_hf_is_told_everything_it_has_a_field_for() -> None:
         "gradient_checkpointing_kwargs": {"use_reentrant": False},
         "dataloader_num_workers": 4,
         "dataloader_pin_memory": True,
+        "fsdp": True,
+        "fsdp_config": {
+            "fsdp_version": 2,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "reshard_after_forward": False,
+            "cpu_offload": True,
+        },
     }
     assert {"init_scale", "optimizer", "memory_format", "attention", "allocator"} <= _notes(exported.notes).keys()
 
@@ -185,6 +192,12 @@ def test_hydra_gets_an_override_for_every_value() -> None:
         "++autotune.loader_workers=4",
         "++autotune.pin_memory=true",
         "++autotune.allocator='expandable_segments:True,max_split_size_mb:128'",
+        "++autotune.parallel=fsdp",
+        "++autotune.bucket_mb=50",
+        "++autotune.bucket_view=true",
+        "++autotune.static_graph=true",
+        "++autotune.reshard=false",
+        "++autotune.offload=true",
         "++autotune.accumulate=3",
     ]
 
@@ -229,3 +242,68 @@ def test_lightning_has_no_option_for_the_batch_of_evaluation_so_that_a_smaller_o
     notes = _notes(export(replace(PLAIN, eval_batch=15), Target.LIGHTNING).notes)
     assert notes["eval_batch"] == "batch_size of the DataLoader that val_dataloader() returns"
     assert "eval_batch" not in _notes(export(replace(PLAIN, eval_batch=24), Target.LIGHTNING).notes)
+
+
+DDP = recommend(Settings(parallel=Parallel.DDP, bucket_mb=50, bucket_view=True, static_graph=True), world=2)
+OPTIONS = "bucket_cap_mb=50, gradient_as_bucket_view=True, static_graph=True"
+
+
+def test_ddp_reaches_each_framework_by_its_own_words() -> None:
+    hf, lightning, accelerate = (export(DDP, target) for target in (Target.HF, Target.LIGHTNING, Target.ACCELERATE))
+    assert {k: v for k, v in json.loads(hf.text).items() if k.startswith(("ddp", "fsdp"))} == {
+        "ddp_bucket_cap_mb": 50,
+        "ddp_static_graph": True,
+    }
+    assert f"ddp_handler = DistributedDataParallelKwargs({OPTIONS})" in _notes(hf.notes)["bucket_view"]
+    assert json.loads(lightning.text)["trainer"]["strategy"] == "ddp"
+    assert f"DDPStrategy({OPTIONS})" in _notes(lightning.notes)["static_graph"]
+    assert 'distributed_type: "MULTI_GPU"' in accelerate.text
+    assert f"DistributedDataParallelKwargs({OPTIONS})" in _notes(accelerate.notes)["bucket_mb"]
+    assert "parallel" not in {note.about for found in (hf, lightning, accelerate) for note in found.notes}
+
+
+def test_fsdp_reaches_those_that_have_it() -> None:
+    sharded = recommend(Settings(parallel=Parallel.FSDP, reshard=False, offload=True), world=4)
+    accelerate = export(sharded, Target.ACCELERATE).text.splitlines()
+    assert 'distributed_type: "FSDP"' in accelerate
+    assert [line for line in accelerate if "fsdp_" in line] == [
+        "fsdp_config:",
+        '  fsdp_auto_wrap_policy: "TRANSFORMER_BASED_WRAP"',
+        "  fsdp_offload_params: true",
+        "  fsdp_reshard_after_forward: false",
+        '  fsdp_state_dict_type: "SHARDED_STATE_DICT"',
+        "  fsdp_version: 2",
+    ]
+    assert json.loads(export(sharded, Target.DEEPSPEED).text)["zero_optimization"] == {
+        "stage": 3,
+        "offload_param": {"device": "cpu"},
+        "offload_optimizer": {"device": "cpu"},
+    }
+    lightning = _notes(export(sharded, Target.LIGHTNING).notes)
+    assert "ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=1)" in lightning["parallel"]
+    assert "reshard_after_forward=False" in lightning["reshard"]
+
+
+def test_a_sharded_optimizer_is_the_first_stage_of_deepspeed_and_a_note_elsewhere() -> None:
+    zero = recommend(Settings(parallel=Parallel.ZERO), world=2)
+    assert json.loads(export(zero, Target.DEEPSPEED).text)["zero_optimization"] == {"stage": 1}
+    for target in (Target.HF, Target.LIGHTNING, Target.ACCELERATE, Target.ENV):
+        assert "ZeroRedundancyOptimizer" in _notes(export(zero, target).notes)["parallel"]
+
+
+def test_ddp_leaves_the_stage_of_an_own_file_alone() -> None:
+    own = {"zero_optimization": {"stage": 2}}
+    assert json.loads(export(DDP, Target.DEEPSPEED, merge=own).text)["zero_optimization"] == {"stage": 2}
+
+
+@pytest.mark.parametrize("parallel", [kind for kind in Parallel if kind is not Parallel.DEFAULT])
+@pytest.mark.parametrize("target", [Target.HF, Target.LIGHTNING, Target.ACCELERATE, Target.DEEPSPEED])
+def test_one_device_is_told_that_sharing_does_nothing(target: Target, parallel: Parallel) -> None:
+    exported = export(recommend(Settings(parallel=parallel)), target)
+    assert _notes(exported.notes)["parallel"] == "without effect on one device"
+    assert exported.text == export(PLAIN, target).text
+
+
+def test_accumulation_under_ddp_says_when_gradients_are_exchanged() -> None:
+    advice = _notes(export(recommend(Settings(parallel=Parallel.DDP, accumulate=3), world=2), Target.ENV).notes)
+    assert advice == {"parallel": "torch.nn.parallel.DistributedDataParallel(model) on each rank"}

@@ -9,18 +9,25 @@ from autotune.knobs.registry import knob_of
 from autotune.model import Choice, Compile, Precision, Settings
 
 BASE = Settings()
+OF_ONE_RANK = {knob.name: ("auto",) for knob in KNOBS if not knob.ranks}
 
 
 def chosen(
-    *, fix: str = "", allow: str = "", forbid: str = "", settings: Settings = BASE
+    *, fix: str = "", allow: str = "", forbid: str = "", settings: Settings = BASE, ranks: int = 1
 ) -> dict[str, tuple[str, ...]]:
     """Options separated by blanks."""
-    made = choices(fix.split(), allow.split(), forbid.split(), settings)
+    made = choices(fix.split(), allow.split(), forbid.split(), settings, ranks)
     return {choice.knob: choice.values for choice in made}
 
 
 def test_without_options_every_knob_is_varied_as_makes_sense() -> None:
-    assert chosen() == {knob.name: ("auto",) for knob in KNOBS}
+    assert chosen(ranks=2) == {knob.name: ("auto",) for knob in KNOBS}
+    assert chosen() == OF_ONE_RANK
+
+
+def test_knobs_of_several_ranks_are_open_to_one_where_they_are_named() -> None:
+    assert chosen(allow="all parallel") == OF_ONE_RANK | {"parallel": ("auto",)}
+    assert chosen(fix="parallel=ddp", allow="none") == {"parallel": ("ddp",)}
 
 
 def test_allow_none_varies_nothing() -> None:
@@ -44,7 +51,7 @@ def test_only_the_users_own_value_allowed_is_nothing_to_vary() -> None:
 
 def test_all_the_others_stay_open_beside_values_that_were_named() -> None:
     made = chosen(allow="all compile=max-autotune")
-    assert made == {knob.name: ("auto",) for knob in KNOBS} | {"compile": ("off", "max-autotune")}
+    assert made == OF_ONE_RANK | {"compile": ("off", "max-autotune")}
     assert chosen(allow="all compile compile=max-autotune")["compile"] == ("auto", "max-autotune")
 
 
@@ -57,11 +64,11 @@ def test_an_allocator_configuration_keeps_its_commas() -> None:
 
 def test_a_fixed_value_stands_alone() -> None:
     assert chosen(fix="precision=bf16", allow="none") == {"precision": ("bf16",)}
-    assert chosen(fix="precision=bf16") == {knob.name: ("auto",) for knob in KNOBS} | {"precision": ("bf16",)}
+    assert chosen(fix="precision=bf16") == OF_ONE_RANK | {"precision": ("bf16",)}
 
 
 def test_a_knob_fixed_at_the_users_own_value_is_not_varied() -> None:
-    everything = {knob.name for knob in KNOBS}
+    everything = set(OF_ONE_RANK)
     for option in ("precision", "precision=default"):
         assert set(chosen(fix=option)) == everything - {"precision"}
     assert set(chosen(forbid="precision compile")) == everything - {"precision", "compile"}
@@ -80,7 +87,7 @@ def test_the_same_options_in_another_order_mean_the_same() -> None:
     one = choices(["optimizer=fused"], ["all", "compile=default"], ["precision=fp16", "attention"], BASE)
     other = choices(["optimizer=fused"], ["compile=default", "all"], ["attention", "precision=fp16"], BASE)
     assert one == other
-    assert [choice.knob for choice in one] == [knob.name for knob in KNOBS if knob.name != "attention"]
+    assert [choice.knob for choice in one] == [name for name in OF_ONE_RANK if name != "attention"]
 
 
 def test_a_choice_says_which_values_are_wanted() -> None:

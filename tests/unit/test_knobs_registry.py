@@ -51,6 +51,7 @@ def test_a_wrong_value_is_refused_with_the_right_ones(knob: Knob) -> None:
         ("init_scale", "65536.0", 65536.0),
         ("activation_budget", "0.25", 0.25),
         ("loader_workers", "3", 3),
+        ("bucket_mb", "50", 50),
         (
             "allocator",
             "max_split_size_mb:128,expandable_segments:True",
@@ -75,6 +76,9 @@ def test_some_knobs_take_any_legal_value(name: str, text: str, value: object) ->
         ("loader_workers", "-1"),
         ("loader_workers", "2.0"),
         ("loader_workers", "None"),
+        ("bucket_mb", "0"),
+        ("bucket_mb", "2.5"),
+        ("parallel", "FSDP"),
         ("init_scale", "inf"),
         ("init_scale", "0"),
         ("activation_budget", "1.5"),
@@ -120,6 +124,9 @@ def test_the_kinds_of_knobs() -> None:
     assert [knob.name for knob in KNOBS if knob.loading] == ["loader_workers", "pin_memory"]
     assert [knob.name for knob in KNOBS if not knob.memory] == ["init_scale", "loader_workers", "pin_memory"]
     assert [knob.name for knob in KNOBS if knob.place is Place.ENVIRONMENT] == ["allocator"]
+    assert [knob.name for knob in KNOBS if knob.ranks] == [
+        *("parallel", "bucket_mb", "bucket_view", "static_graph", "reshard", "offload")
+    ]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -139,6 +146,7 @@ def test_what_does_not_apply_to_a_small_network_on_a_cpu() -> None:
     trouble = PLAIN.compile_trouble
     blocks = "the model has neither repeated blocks nor a switch of its own for it"
     data_set = "the workload has no data set"
+    alone = "one rank trains alone; ask for more with --ranks"
     found = {knob.name: knob.applies(PLAIN, "cpu") for knob in KNOBS}
     assert {name: reasons for name, reasons in found.items() if reasons} == {
         "precision": {"tf32": PLAIN.tf32_trouble, "fp32": "a device without tf32 calculates in strict fp32 anyway"},
@@ -153,6 +161,10 @@ def test_what_does_not_apply_to_a_small_network_on_a_cpu() -> None:
         "loader_workers": dict.fromkeys([2, 4, 8, 0], data_set),
         "pin_memory": {True: data_set},
         "allocator": {"expandable_segments:True": "the caching allocator is of CUDA devices"},
+        "parallel": dict.fromkeys(["ddp", "fsdp", "zero", "tensor"], alone),
+        "bucket_mb": {100: alone},
+        **{name: {True: alone} for name in ("bucket_view", "static_graph", "offload")},
+        "reshard": {False: alone},
     }
 
 
@@ -196,6 +208,15 @@ def test_what_does_not_apply_to_a_small_network_on_a_cpu() -> None:
         ),
         ("loader_workers", 2, Traits(data_set=True, cpu_cores=1), "cpu", "this process may use 1 core"),
         ("loader_workers", 17, Traits(data_set=True, cpu_cores=16), "cpu", "this process may use 16 cores"),
+        ("parallel", "fsdp", Traits(ranks=2), "cuda", "the model has no repeated blocks to shard one after the other"),
+        (
+            "parallel",
+            "tensor",
+            Traits(ranks=2),
+            "cuda",
+            "neither the model (_tp_plan) nor the workload (make_plan) says how to split it",
+        ),
+        ("offload", True, Traits(ranks=2), "cpu", "there is no device beside the host"),
         ("pin_memory", True, Traits(data_set=True), "cpu", "memory is pinned for copies to a CUDA device"),
     ],
 )

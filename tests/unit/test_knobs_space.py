@@ -14,6 +14,7 @@ from autotune.model import (
     Compile,
     MemoryFormat,
     OptimizerKind,
+    Parallel,
     Precision,
     Settings,
     Traits,
@@ -31,8 +32,14 @@ def space(
     fix: tuple[str, ...] = (),
     allow: tuple[str, ...] = (),
     forbid: tuple[str, ...] = (),
+    ranks: int = 1,
 ) -> Space:
-    return make_space(base, choices(fix, allow, forbid, base), traits, device)[0]
+    made = choices(fix, allow, forbid, base, ranks)
+    return make_space(base, made, replace(traits, ranks=ranks), device)[0]
+
+
+SHARING = ("parallel", "bucket_mb", "bucket_view", "static_graph", "reshard", "offload")
+"""Knobs of trainings of several ranks."""
 
 
 def test_everything_open_on_a_cuda_device() -> None:
@@ -78,7 +85,8 @@ def test_what_is_not_in_the_space_is_refused() -> None:
         for settings in [knob.put(replace(BASE, precision=Precision.BF16), value)]
         if settings not in inside and not knob.loading
     ]
-    assert len(outside) == 1 + 2 + 1 + 1 + 1 + 2 + 1 + 2 + 1 + 1  # in the order of the registry, allocator none
+    apart = 4 + 1 + 1 + 1 + 1 + 1  # what only several ranks have
+    assert len(outside) == 1 + 2 + 1 + 1 + 1 + 2 + 1 + 2 + 1 + 1 + apart  # in the order of the registry, allocator none
     assert all(made.refuses(settings) for settings in outside)
 
 
@@ -337,6 +345,18 @@ RULE_CASES = [
     ("graphs and accumulation", Settings(compile=Compile.REDUCE_OVERHEAD, accumulate=2), GPT, "cuda"),
     ("graphs and accumulation", Settings(compile=Compile.MAX_AUTOTUNE, accumulate=8), GPT, "cuda"),
     ("graphs and kept gradients", Settings(compile=Compile.REDUCE_OVERHEAD, set_to_none=False), GPT, "cuda"),
+    ("buckets without DDP", Settings(bucket_view=True), GPT, "cuda"),
+    ("buckets without DDP", Settings(parallel=Parallel.FSDP, bucket_mb=100), GPT, "cuda"),
+    ("buckets without DDP", Settings(parallel=Parallel.TENSOR, static_graph=True), GPT, "cpu"),
+    ("shards without FSDP", Settings(parallel=Parallel.DDP, reshard=False), GPT, "cuda"),
+    ("shards without FSDP", Settings(parallel=Parallel.ZERO, offload=True), GPT, "cuda"),
+    (
+        "shards and channels_last",
+        Settings(parallel=Parallel.FSDP, memory_format=MemoryFormat.CHANNELS_LAST),
+        RESNET,
+        "cuda",
+    ),
+    ("shards and graphs", Settings(parallel=Parallel.FSDP, compile=Compile.REDUCE_OVERHEAD), GPT, "cuda"),
 ]
 """Settings that break one rule and no other."""
 
@@ -353,6 +373,10 @@ HARMLESS = [
     (Settings(compile=Compile.DEFAULT, accumulate=2, set_to_none=False), GPT, "cuda"),
     (Settings(compile=Compile.MAX_AUTOTUNE, accumulate=2), GPT, "cpu"),
     (Settings(compile=Compile.REDUCE_OVERHEAD, allocator="expandable_segments:True"), GPT, "cuda"),
+    (Settings(parallel=Parallel.ZERO, bucket_view=True, bucket_mb=100, static_graph=True), GPT, "cuda"),
+    (Settings(parallel=Parallel.FSDP, reshard=False, offload=True, compile=Compile.DEFAULT), GPT, "cuda"),
+    (Settings(parallel=Parallel.DDP, compile=Compile.REDUCE_OVERHEAD), GPT, "cuda"),
+    (Settings(), replace(GPT, ranks=2), "cuda"),
 ]
 
 
@@ -371,8 +395,36 @@ def test_no_rule_is_broken(settings: Settings, traits: Traits, device: str) -> N
     assert _broken(settings, traits, device) == []
 
 
+def test_ranks_that_are_joined_stay_so_and_those_that_nobody_joined_are_left_alone() -> None:
+    several = replace(GPT, ranks=2)
+    joined = space(several, base=Settings(parallel=Parallel.DDP), ranks=2)
+    assert joined.values("parallel") == ("ddp", "fsdp", "zero")
+    assert "each train a model of their own" in joined.refuses(Settings())
+    assert not space(several, ranks=2).refuses(Settings())
+
+
+def test_several_ranks_open_the_knobs_of_sharing_and_their_combinations() -> None:
+    made = space(GPT, base=Settings(parallel=Parallel.DDP), allow=SHARING, ranks=2)
+    assert {name: made.values(name) for name in made.knobs} == {
+        "parallel": ("ddp", "fsdp", "zero"),
+        "bucket_view": (False, True),
+        "reshard": (True, False),
+    }
+    assert made.size == 2 * 3  # each of the three with its own switch on and off
+    assert space(GPT, allow=("parallel",)).knobs == ()
+
+
+def test_one_rank_opens_none_of_them_and_says_nothing_of_it_unless_asked() -> None:
+    assert not set(SHARING) & set(space(RICH).knobs)
+    assert not {left.knob for left in space(GPT).left} & set(SHARING)
+    (left,) = [left for left in space(GPT, allow=("parallel",)).left]
+    assert left == Left(knob="parallel", value="", why="one rank trains alone; ask for more with --ranks")
+    with pytest.raises(UsageError, match="parallel=fsdp was demanded, and one rank trains alone"):
+        space(GPT, fix=("parallel=fsdp",))
+
+
 def test_every_rule_has_a_case() -> None:
-    assert {name for name, *_ in RULE_CASES} == {rule.name for rule in RULES}
+    assert {name for name, *_ in RULE_CASES} | {"ranks apart"} == {rule.name for rule in RULES}
 
 
 def test_the_space_gives_the_reason_of_the_rule() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from autotune import api
 from autotune.errors import EnvironmentTrouble, UsageError
-from autotune.model import Machine, Objective, Plan, Recognised, Source
+from autotune.model import Machine, Objective, Parallel, Plan, Recognised, Source
 from autotune.planning import length_buckets
 from autotune.probe import nvml
 from autotune.probe.budget import make_budget
@@ -183,3 +183,34 @@ def test_a_report_names_ranks_and_the_command_asks_for_them_again() -> None:
     assert "--ranks 2" in command and "--world" not in command
     command, _ = reproduction(TWO.plan, TWO.plan.settings)
     assert "--ranks 2" in command and "--world 4" in command
+
+
+def test_a_way_of_sharing_is_for_several_ranks_and_another_question() -> None:
+    keys = set()
+    for parallel in ("default", "ddp", "fsdp", "zero"):
+        plan = api.plan(FILE, ranks=2, parallel=parallel, device="cpu")
+        assert plan.settings.parallel == parallel
+        keys.add(search_key(plan, WORKLOAD, MACHINE))
+    assert len(keys) == 4
+    again = api.plan(FILE, ranks=2, device="cpu")
+    assert search_key(again, WORKLOAD, MACHINE) in keys
+
+
+@pytest.mark.parametrize(
+    ("parallel", "ranks", "message"),
+    [
+        ("fsdp", 1, "--parallel fsdp is how several ranks train together, and there is one"),
+        ("tensor", 2, "tensor parallel cannot be searched yet"),
+        ("fsdp2", 2, "parallel 'fsdp2' is not known"),
+    ],
+)
+def test_ways_of_sharing_that_cannot_be_probed_are_refused(parallel: str, ranks: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        api.plan(FILE, ranks=ranks, parallel=parallel, device="cpu")
+    assert refused.value.hint
+
+
+def test_the_command_that_makes_it_again_names_the_way_of_sharing() -> None:
+    settings = replace(TWO.plan.settings, parallel=Parallel.FSDP)
+    text, _ = reproduction(replace(TWO.plan, settings=settings), TWO.plan.settings)
+    assert "--parallel fsdp" in text and "--ranks 2" in text

@@ -15,6 +15,7 @@ from autotune.model import (
     MemoryFormat,
     OptimizerKind,
     Outcome,
+    Parallel,
     Precision,
     Prediction,
     ProbeResult,
@@ -41,6 +42,14 @@ from tests.cli.results import (
     with_settings,
 )
 
+OF_ONE_RANK = {
+    "parallel": "default",
+    "bucket_mb": 25,
+    "bucket_view": False,
+    "static_graph": False,
+    "reshard": True,
+    "offload": False,
+}
 GOLDEN = {
     "schema_version": 1,
     "created": "2026-03-04T12:00:00Z",
@@ -61,6 +70,7 @@ GOLDEN = {
         "loader_workers": None,
         "pin_memory": False,
         "allocator": "",
+        **OF_ONE_RANK,
     },
     "changes": {},
     "batch": {
@@ -110,6 +120,7 @@ GOLDEN = {
             "loader_workers": None,
             "pin_memory": False,
             "allocator": "",
+            **OF_ONE_RANK,
         },
         "accumulate": 1,
         "memory_limit_bytes": 40 * GIB,
@@ -167,6 +178,12 @@ CHANGED = Settings(
     loader_workers=3,
     pin_memory=True,
     allocator="expandable_segments:True",
+    parallel=Parallel.DDP,
+    bucket_mb=100,
+    bucket_view=True,
+    static_graph=True,
+    reshard=False,
+    offload=True,
     accumulate=2,
 )
 """Every field away from its default."""
@@ -241,6 +258,12 @@ def test_what_the_settings_change_is_said_in_words() -> None:
         "loader_workers": "3",
         "pin_memory": "true",
         "allocator": "expandable_segments:True",
+        "parallel": "ddp",
+        "bucket_mb": "100",
+        "bucket_view": "true",
+        "static_graph": "true",
+        "reshard": "false",
+        "offload": "true",
         "accumulate": "2",
     }
 

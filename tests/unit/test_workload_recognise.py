@@ -136,6 +136,22 @@ def test_a_task_without_loss_uses_that_of_the_file(tmp_path: Path) -> None:
 SHORTEN = "def shorten(batch, share):\n    return batch[0][:, : int(4 * share)], batch[1]\n"
 
 
+PLAN = 'def make_plan({}):\n    return {{"0": "colwise"}}\n'
+
+
+def test_a_plan_for_tensor_parallel_may_stand_beside_the_model(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, HEAD + BATCH + net() + PLAN.format(""))
+    assert found(workload)["plan"] == ("make_plan()", "a function of the file")
+    assert workload.has_plan
+    assert workload.plan() == {"0": "colwise"}
+
+
+def test_plans_of_other_things_are_none_of_ours(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, HEAD + BATCH + net() + PLAN.format("days"))
+    assert "plan" not in found(workload)
+    assert workload.plan() is None
+
+
 def test_shorten_means_that_lengths_vary(tmp_path: Path) -> None:
     workload = load_text(tmp_path, HEAD + BATCH + net() + SHORTEN)
     assert found(workload)["lengths"] == ("shorten(batch, share)", "a function of the file")

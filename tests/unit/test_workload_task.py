@@ -129,6 +129,12 @@ def test_evaluation_is_the_users_or_none() -> None:
     assert task.evaluate(task.make_model(), task.make_batch(2)) == (2, 3)
 
 
+@pytest.mark.parametrize("plan", [None, ["colwise"], {0: "colwise"}])
+def test_a_plan_is_a_dictionary_by_names(plan: object) -> None:
+    with pytest.raises(WorkloadError, match="not a dictionary with names of modules"):
+        workload(make_plan=lambda: plan).plan()
+
+
 def by_columns(batch: torch.Tensor, share: float) -> torch.Tensor:
     return batch[:, : round(batch.shape[1] * share)]
 
