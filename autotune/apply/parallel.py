@@ -21,7 +21,10 @@ def joins(settings: Settings) -> bool:
     Raises:
         UsageError: there are to be several, and ``torch.distributed`` does not know of them yet.
     """
-    return settings.parallel is not Parallel.DEFAULT and ranks.count() > 1
+    if settings.parallel is Parallel.DEFAULT:
+        return False
+    ranks.check_joined()
+    return ranks.count() > 1
 
 
 def shards(settings: Settings) -> bool:
@@ -56,7 +59,8 @@ def parallelise(
     chosen = Settings(parallel=Parallel.DDP) if settings is None else settings
     if is_parallel(model):
         return model
-    if not joins(chosen):
+    # Without settings nobody says that there are others: a probe of one rank may run within a job of several.
+    if ranks.count() == 1 if settings is None else not joins(chosen):
         return model.to(device)
     if chosen.parallel is Parallel.FSDP:
         sharding.check(model, chosen)

@@ -17,20 +17,23 @@ from autotune.errors import UsageError
 
 
 def count() -> int:
-    """Ranks that train together; 1 without a process group.
+    """Ranks that train together; 1 without a process group."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def check_joined() -> None:
+    """See that a process which is to train with others has met them.
 
     Raises:
-        UsageError: the process was started as one of several (``WORLD_SIZE``), and has not joined the others yet.
+        UsageError: it was started as one of several (``WORLD_SIZE``), and there is no process group yet.
     """
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_world_size()
     started = os.environ.get("WORLD_SIZE", "1")
-    if started.isdigit() and int(started) > 1:
+    joined = dist.is_available() and dist.is_initialized()
+    if not joined and started.isdigit() and int(started) > 1:
         raise UsageError(
             f"this process is one of {started} ranks, and torch.distributed does not know the others yet",
             hint="call torch.distributed.init_process_group() before the model is prepared",
         )
-    return 1
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
