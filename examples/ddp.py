@@ -22,6 +22,7 @@ together (``parallel``), ``prepare`` joins them; where not, DDP does as before. 
 """
 
 import argparse
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,10 +133,12 @@ def train(steps: int) -> None:
             f"{type(model).__name__}, {type(optimizer).__name__}: {ranks} ranks x {batch} x {tuned.accumulate} samples"
         )
         print(f"loss of step {steps}: {value.item() / ranks:.3f}")
-    dist.destroy_process_group()
+    dist.barrier()  # none leaves while another still prints
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a small GPT on bytes; start it with torchrun.")
     parser.add_argument("--steps", type=int, default=50)
     train(parser.parse_args().steps)
+    gc.collect()  # model and optimizer hold on to the group, whose threads must end before Python does
+    dist.destroy_process_group()
