@@ -37,7 +37,7 @@ def make(
         Unsupported: the class has no such implementation.
     """
     flags = _flags(cls, kind)
-    if flags.get("foreach") or flags.get("fused"):
+    if kind is not OptimizerKind.FOR_LOOP:  # left to itself PyTorch takes foreach where it can
         params = _alike(params)
     made: OptimizerT = (maker or _plainly)(cls, params, {**options, **flags})
     return made

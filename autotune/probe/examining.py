@@ -39,6 +39,7 @@ def examine(
     recorder.batch_size = order.batch_size
     steps = Steps(workload, model, optimizer, applied, recorder, order.batch_size, evaluate_at=0)
     examiner.run(Stepped(order, workload, model, optimizer, device, steps))
+    recorder.read_device()
 
 
 class Stepped:

@@ -110,6 +110,8 @@ class Launcher:
         """Sent, and its end not yet waited for."""
         self._number = 0
         self._forks = linux.IS_LINUX
+        self._outside_bytes = 0
+        """Device memory outside PyTorch's allocator, the most that a process was seen to hold that looked at a training."""
         self.machine: Machine | None = None
         self._nvml_uuids: tuple[str, ...] = ("",) * ranks
         """One a rank; empty where NVML says nothing of the device, or nothing that could be true."""
@@ -260,9 +262,12 @@ class Launcher:
                 batch_size=batch_size,
                 settings=settings,
                 limit_bytes=budget.limit_bytes,
+                reserve_bytes=self._outside_bytes,
                 **details,
             )
         answer = read_answer(ended)
+        if answer is not None and answer.measurement is not None:
+            self._outside_bytes = max(self._outside_bytes, answer.measurement.non_pytorch_bytes or 0)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
         seen = section_result(section, answer.examined) if answer and answer.examined is not None else None

@@ -112,7 +112,9 @@ def work(
             channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
         elif order.op is Op.EXAMINE:
             examine(order, workload, device, recorder, model)
-            channel.send("answer", examined=_examined(recorder), batch_size=recorder.batch_size, launcher=launcher)
+            measurement = recorder.measurement(time.perf_counter() - started)
+            seen = {"examined": _examined(recorder), "measurement": measurement}
+            channel.send("answer", **seen, batch_size=recorder.batch_size, launcher=launcher)
         else:
             group = run_probe(order, workload, device, recorder, model)
             _write_trace(order, recorder)

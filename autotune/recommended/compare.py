@@ -43,6 +43,7 @@ def workload_changes(content: Document, workload: WorkloadInfo) -> tuple[Change,
 def machine_changes(content: Document, machine: Machine) -> tuple[Change, ...]:
     """Where it is not the machine, or not its software, that the file was made on."""
     then, here = content.machine.model_dump(), asdict(machine)
+    then["peers"], here["peers"] = (", ".join(each["peers"]) for each in (then, here))
     if then["device"] != machine.device:
         kinds = f"{then['device']} ({then['device_name']})", f"{machine.device} ({machine.device_name})"
         return (_stale("kind of device", *kinds, _ANOTHER_DEVICE),)
@@ -57,6 +58,7 @@ def machine_changes(content: Document, machine: Machine) -> tuple[Change, ...]:
     ]
     for field, name, meaning in (
         ("device_uuid", "device's UUID", "another device of the same kind"),
+        ("peers", "UUIDs of the other ranks' devices", "other devices of the same kind"),
         ("python_version", "Python", _NO_MATTER),
         ("platform", "platform", _NO_MATTER),
     ):

@@ -20,7 +20,7 @@ SCRIPTS = [
     pytest.param((*PLAIN, "--output", "{scratch}"), "1GiB", 32, id="plain"),
     pytest.param(
         TRAINER,
-        "3GiB",
+        "3200MiB",  # under 3 GiB the answer ends 0.4 MiB below the limit, and what is outside PyTorch varies by 3 MiB
         32,
         id="trainer",
         marks=pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed"),

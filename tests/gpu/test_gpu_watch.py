@@ -1,6 +1,7 @@
 """``autotune watch`` beside a guarded training on a CUDA device: the card by NVML, the training by what it publishes."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,7 +51,9 @@ class Training:
 def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
     """After its first step."""
     folder = tmp_path_factory.mktemp("watch")
-    environment = clean_environment(AUTOTUNE_LOCK_DIR=str(folder), AUTOTUNE_STORAGE=str(folder / "ledger.sqlite3"))
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    places = {"AUTOTUNE_LOCK_DIR": str(folder), "AUTOTUNE_STORAGE": str(folder / "ledger.sqlite3")}
+    environment = clean_environment(PYTHONPATH=path, **places)
     script = ROOT / "tests" / "assets" / "runtime" / "told_on_cuda.py"
     with subprocess.Popen(
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -123,6 +123,7 @@ def test_every_cause_the_classifier_knows_can_be_had() -> None:
     judged_elsewhere = {
         Cause.DATA_SET,
         Cause.OTHERS,
+        Cause.LOST,
         Cause.THRASHING,
         Cause.GROWTH,
         Cause.OVER_BUDGET,

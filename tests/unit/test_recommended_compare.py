@@ -157,6 +157,7 @@ def test_every_fact_of_a_machine_is_compared_or_left_out_on_purpose() -> None:
         cuda_version="x",
         python_version="x",
         platform="x",
+        peers=("x",),
     )
     whats = {change.what for change in machine_changes(CONTENT, different)}
     assert len(whats) == len(Machine.__dataclass_fields__) - len({"device", "device_index", "unified"})
