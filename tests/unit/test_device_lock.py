@@ -30,7 +30,12 @@ BECOMING_NOBODY = (
     "import os, psutil; from autotune.probe import device_lock; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
 )
 HOLDING = TAKING + "print('held', flush=True); sys.stdin.read()"
-WITH_FORK = TAKING + "os.fork() or sys.stdin.read()\nprint('held', flush=True); sys.stdin.read()"
+WITH_FORK = (
+    TAKING
+    + "forked, running = os.pipe()\n"  # the child lets go of the lock when it runs, and must have before its parent dies
+    + "os.fork() or (os.write(running, b'.'), sys.stdin.read(), os._exit(0))\n"
+    + "os.read(forked, 1); print('held', flush=True); sys.stdin.read()"
+)
 WITH_CHILD = (
     TAKING
     + "subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], close_fds=False)\n"
