@@ -71,6 +71,10 @@ class LeakEvidence:
     """Between warm-up and end."""
     room_bytes: int | None = None
     """What was left of the limit at the height of the last step; None where there is no limit."""
+    reserved_bytes: tuple[int, ...] = ()
+    """What the allocator held of the device, tensors or not; empty on the CPU."""
+    unreserved_bytes: int | None = None
+    """What it could still take of the limit after the last step; None on the CPU, and where there is no limit."""
     gc_every_steps: float | None = None
     """After how many steps Python would collect by itself; None = never: it is switched off."""
     worker_bytes: tuple[int, ...] = ()

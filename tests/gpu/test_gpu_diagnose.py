@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.diagnose.leaks.judge import judge_leaks
 from autotune.model import LeakKind, Outcome
 from autotune.units import GIB
 from tests.process.growing import LEAKS, UNIT, Growing, kind_of, line_of
@@ -86,8 +87,10 @@ def test_c28_losses_without_their_graph_are_no_leak_on_the_device(growing: Growi
 
 def test_the_step_of_death_on_the_device_is_foretold_within_five_percent(growing: Growing) -> None:
     kind = "tensors: in a list*32"  # 8 MiB a step
-    foretold = growing.leaks(kind, steps=STEPS).ends_at_step
+    seen = growing.ended(kind, steps=STEPS).seen
+    leaks = judge_leaks(seen, None)
     ended = growing.ended(kind, steps=100_000)
     assert ended.outcome is Outcome.OUT_OF_MEMORY and ended.failure is not None
     assert ended.failure.step is not None and ended.failure.step > 100
-    assert foretold == pytest.approx(ended.failure.step, rel=0.05)
+    grew = (leaks.device, seen.room_bytes, seen.held_bytes[-3:], seen.garbage_bytes[-3:], ended.failure.message)
+    assert leaks.ends_at_step == pytest.approx(ended.failure.step, rel=0.05), grew

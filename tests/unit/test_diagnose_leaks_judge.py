@@ -48,6 +48,18 @@ def test_growth_is_told_with_rate_fit_and_the_first_step_that_finds_no_room() ->
     assert steps_left(LEAK) == 100
 
 
+def test_memory_ends_with_the_segments_that_the_allocator_takes_where_tensors_leave_some_of_each() -> None:
+    """Two tensors of 8 MiB fill a segment of 20."""
+    eight = suspect(LeakKind.TENSORS, 8 * MIB)
+    leak = replace(LEAK, held_bytes=rising(8 * MIB), suspects=(eight,), room_bytes=800 * MIB)
+    assert judge_leaks(leak, None).ends_at_step == 30 + 100 + 1
+    segments = tuple(200 * MIB + 20 * MIB * (step // 2) for step in range(STEPS))
+    on_device = replace(leak, reserved_bytes=segments, unreserved_bytes=500 * MIB)
+    assert judge_leaks(on_device, None).ends_at_step == 30 + 50 + 1
+    few = tuple(200 * MIB + 20 * MIB * (step // 10) for step in range(STEPS))
+    assert judge_leaks(replace(on_device, reserved_bytes=few), None).ends_at_step == 131, "too few to show a rate"
+
+
 def test_without_a_limit_there_is_no_end() -> None:
     assert judge_leaks(replace(LEAK, room_bytes=None), None).ends_at_step is None
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotune.diagnose.growth import Growth
+from autotune.diagnose.growth import Growth, slope
 from autotune.diagnose.leaks.signs import (
     LEAST_STEP_BYTES,
     device_growth,
@@ -14,7 +14,7 @@ from autotune.diagnose.leaks.signs import (
     worker_growth,
 )
 from autotune.model import Failure, LeakEvidence, LeakKind, Leaks, Rate, Suspect
-from autotune.units import format_bytes
+from autotune.units import MIB, format_bytes
 
 _UNCOUNTED = (LeakKind.GRAPH, LeakKind.LOCKED_CYCLES)
 """What a graph saves is no object of Python's, so that these get what nothing else explains."""
@@ -26,6 +26,10 @@ _LEAST_SHARE = 0.05
 """Of what grows, in something that is told."""
 _LEAST_TRACED_SHARE = 0.2
 """... where it was traced, which counts Python's own objects for tensors as well."""
+
+_SEGMENTS_BYTES = 8 * 20 * MIB
+"""Growth of what the allocator holds that shows its rate: PyTorch takes 20 MiB of the device at once for tensors of 1 to 10,
+and two of 8 MiB fill one."""
 
 
 def judge_leaks(evidence: LeakEvidence, failure: Failure | None) -> Leaks:
@@ -131,7 +135,11 @@ def _end(evidence: LeakEvidence, rate: float) -> int | None:
     """The first step that finds no room."""
     if evidence.room_bytes is None:
         return None
-    return evidence.steps + math.floor(evidence.room_bytes / rate) + 1
+    left = evidence.room_bytes / rate
+    reserved = evidence.reserved_bytes[evidence.warm_up :]
+    if evidence.unreserved_bytes is not None and reserved and reserved[-1] - reserved[0] >= _SEGMENTS_BYTES:
+        left = min(left, evidence.unreserved_bytes / slope(list(enumerate(reserved))))
+    return evidence.steps + math.floor(left) + 1
 
 
 def _note_of_cycles(evidence: LeakEvidence) -> str:

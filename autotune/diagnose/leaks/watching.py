@@ -32,6 +32,7 @@ class LeakExaminer:
         self._heap = Heap()
         self._held: list[int] = []
         self._host: list[int] = []
+        self._reserved: list[int] = []
         self._garbage: list[int] = []
         self._blocks: list[int] = []
         self._evidence = LeakEvidence(warm_up=WARM_UP)
@@ -58,13 +59,17 @@ class LeakExaminer:
             self._garbage.append(held - collected)
             if on_device:
                 self._host.append(self._heap.held_bytes())
+                self._reserved.append(training.peak_reserved_bytes())
             self._blocks.append(sys.getallocatedblocks())
             if len(self._held) == WARM_UP:
                 gc.freeze()  # so that collecting after each step costs nothing; garbage so far stays as it is
                 gc.disable()
                 hooks_before = self._num_hooks(training)
             self._evidence = replace(
-                self._evidence, graphs_kept=training.graphs_kept(), room_bytes=self._room(training)
+                self._evidence,
+                graphs_kept=training.graphs_kept(),
+                room_bytes=self._room(training),
+                unreserved_bytes=_unreserved(training) if on_device else None,
             )
         per_step = tracked / max(1, len(self._held) - WARM_UP)
         self._evidence = replace(
@@ -101,6 +106,7 @@ class LeakExaminer:
             self._evidence,
             held_bytes=tuple(self._held),
             host_bytes=tuple(self._host),
+            reserved_bytes=tuple(self._reserved),
             garbage_bytes=tuple(self._garbage),
             blocks=tuple(self._blocks),
         )
@@ -121,7 +127,8 @@ class LeakExaminer:
 
     def _room(self, training: Training) -> int | None:
         """What the height of a step leaves of the limit."""
-        if training.cap_bytes is None:
+        cap_bytes = _cap(training)
+        if cap_bytes is None:
             return None
         above = max(0, training.peak_bytes() - training.held_bytes() - training.batch_bytes())
         base = (
@@ -129,7 +136,20 @@ class LeakExaminer:
             if training.device.type == "cpu"
             else training.held_bytes() + training.batch_bytes()
         )
-        return max(0, training.cap_bytes - base - above)
+        return max(0, cap_bytes - base - above)
 
     def _num_hooks(self, training: Training) -> int:
         return sum(len(each.registered) for each in hooks(training.model, training.optimizer))
+
+
+def _cap(training: Training) -> int | None:
+    """What the training may hold now: libraries that it has loaded since the limit was set have taken of the device, too."""
+    outside = training.non_pytorch_bytes()
+    if training.cap_bytes is None or outside is None:
+        return training.cap_bytes
+    return min(training.cap_bytes, max(0, training.limit_bytes - outside))
+
+
+def _unreserved(training: Training) -> int | None:
+    cap_bytes = _cap(training)
+    return None if cap_bytes is None else max(0, cap_bytes - training.peak_reserved_bytes())
