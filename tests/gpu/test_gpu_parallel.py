@@ -82,6 +82,8 @@ def peak_bytes(launcher: Launcher, **settings: object) -> int:
     assert result.fits, result.failure
     peak = result.measurement.peak_allocated_bytes
     assert peak is not None
+    phases = [f"{one.phase} {one.peak_allocated_bytes:,}" for one in result.measurement.phases]
+    print(asked.parallel, *phases, "ranks", *(f"{one.peak_allocated_bytes:,}" for one in result.ranks))
     return peak
 
 
