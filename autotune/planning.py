@@ -1,6 +1,7 @@
 """A checked plan from what a person typed or a script passed. Every refusal names the value and what to give instead."""
 
 import operator
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import SupportsIndex, TypedDict
@@ -251,7 +252,7 @@ def _seconds(name: str, value: object) -> float:
     Raises:
         UsageError: it is something else.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a number of seconds above 0")
     return float(value)
 

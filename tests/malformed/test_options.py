@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.cli.app import run
+from autotune.errors import UsageError
 from autotune.model import Source
 from autotune.planning import make_plan
 from autotune.storage.address import parse_address
@@ -71,6 +72,11 @@ def test_any_options_make_a_plan_or_are_refused(
         assert 0 < plan.timeout_s < float("inf")
         numbers = (plan.multiple_of, plan.settings.accumulate, plan.max_batch or 1, plan.memory_limit_bytes or 1)
         assert all(0 < number < 2**63 for number in numbers), "the ledger has room for it"
+
+
+def test_a_time_that_no_float_can_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match="timeout_s is 1000"):
+        make_plan(Source(ref="model.py"), timeout_s=10**400)
 
 
 @inputs(60)
