@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from autotune.errors import DamagedRow, StoreError, UsageError
-from autotune.model import Damage, ProbeResult, SearchRecord, SearchState, SearchSummary, owner_words
+from autotune.model import Damage, SearchState, SearchSummary, owner_words
 
 if TYPE_CHECKING:
+    from autotune.model import ProbeResult, SearchRecord
     from autotune.report.differences import Difference
     from autotune.storage.store import Store
 
@@ -211,7 +212,7 @@ def _open(storage: str | None) -> "Store":
     return Store.open(os.fspath(storage) if storage else default_storage(), create=False)
 
 
-def _evidence(store: "Store", record: SearchRecord) -> tuple[ProbeResult, ...]:
+def _evidence(store: "Store", record: "SearchRecord") -> "tuple[ProbeResult, ...]":
     confirmed = store.probes(record.based_on) if record.based_on else ()
     return (*confirmed, *store.probes(record.id))
 

@@ -1,10 +1,13 @@
 """``autotune search``: the answer with all its evidence, and ``autotune.json``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.cli.options import Asked, searching
 from autotune.errors import AutotuneError
-from autotune.model import SearchResult
+
+if TYPE_CHECKING:
+    from autotune.model import SearchResult
 
 
 def run(asked: Asked) -> None:
@@ -25,7 +28,7 @@ def run(asked: Asked) -> None:
         show_other_kind(asked, other)
 
 
-def show_other_kind(asked: Asked, found: SearchResult | AutotuneError) -> None:
+def show_other_kind(asked: Asked, found: "SearchResult | AutotuneError") -> None:
     """Tell the answer for another kind of machine, apart: on stderr, where stdout has the document of the first."""
     from autotune.cli.asking import keep_other_kind
     from autotune.cli.console import Screen
@@ -41,7 +44,7 @@ def show_other_kind(asked: Asked, found: SearchResult | AutotuneError) -> None:
         show(found, path, verbose=asked.verbose)
 
 
-def show(result: SearchResult, output: Path | None, *, verbose: bool) -> None:
+def show(result: "SearchResult", output: Path | None, *, verbose: bool) -> None:
     """Print the whole answer."""
     from autotune.cli.console import Screen
     from autotune.report.table import report

@@ -2,24 +2,13 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from autotune.model.machine import Budget, Machine
 from autotune.model.probe import ProbeResult
 from autotune.model.settings import Settings
-from autotune.model.words import Form, Phase
+from autotune.model.summary import SearchState
+from autotune.model.words import Form, Objective, Phase
 from autotune.model.workload import Source, WorkloadInfo
-
-
-class Objective(StrEnum):
-    """What settings are chosen for."""
-
-    THROUGHPUT = "throughput"
-    """Samples per second at a safe batch."""
-    BATCH = "batch"
-    """The largest safe batch."""
-    MEMORY = "memory"
-    """The least memory at the wanted batch (``max_batch``, or the baseline's own)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,23 +188,6 @@ class SearchResult:
         return [p for p in self.probes if p.batch_size == batch_size and p.settings == self.settings]
 
 
-class SearchState(StrEnum):
-    """What became of a search."""
-
-    RUNNING = "running"
-    ANSWERED = "answered"
-    NO_ANSWER = "no_answer"
-    """Nothing fits, or the workload itself fails: final, not resumable."""
-    INTERRUPTED = "interrupted"
-    """Stopped from outside or out of time; resumable."""
-
-
-def owner_words(owner: str) -> str:
-    """The process that runs a search, for people: ``process 4711 on gpu-box``; ``host:pid:start``, or whatever it is."""
-    host, pid, _ = owner.rsplit(":", 2) if owner.count(":") >= 2 else ("", "", "")
-    return f"process {pid or '?'} on {host or '?'}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRecord:
     """One search as the ledger keeps it."""
@@ -241,37 +213,3 @@ class SearchRecord:
     """Id of the earlier search whose answer this one confirmed."""
     lease_until: datetime | None = None
     """While it runs: until when it counts as running where its process cannot be seen. None otherwise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSummary:
-    """One search as a list shows it: what can be told without its documents and probes."""
-
-    id: str
-    state: SearchState
-    created: datetime
-    finished: datetime | None
-    message: str
-    """Why it ended, in a sentence."""
-    owner: str
-    """``host:pid:start`` of the process that runs or ran it."""
-    based_on: str | None
-    workload_ref: str
-    device_name: str
-    budget_bytes: int
-    max_batch: int | None
-    recommended_batch: int | None
-    probes: int
-    """How many of them it has recorded itself."""
-    length_bucket: int | None = None
-    """Longest samples of the length bucket it was of; None = of all samples."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """A row of the ledger that cannot be read."""
-
-    search_id: str
-    """Of the row, or of the search it belongs to."""
-    why: str
-    """Table, id, field and what is wrong with it."""

@@ -1,4 +1,4 @@
-"""The words a probe is described with."""
+"""The words that probes and searches are described with."""
 
 from enum import StrEnum
 
@@ -232,3 +232,14 @@ class Phase(StrEnum):
     CHECKPOINT = "checkpoint"
     """The ``state_dict`` copy in the middle of the long form."""
     EXIT = "exit"
+
+
+class Objective(StrEnum):
+    """What settings are chosen for."""
+
+    THROUGHPUT = "throughput"
+    """Samples per second at a safe batch."""
+    BATCH = "batch"
+    """The largest safe batch."""
+    MEMORY = "memory"
+    """The least memory at the wanted batch (``max_batch``, or the baseline's own)."""
