@@ -69,8 +69,8 @@ def test_gradients_of_shards_are_compared_with_whole_ones(found: list[dict[str, 
         assert counted
 
 
-def peak_bytes(launcher: Launcher, **settings: object) -> int:
-    """Allocated at most, in the rank with most of it, at a batch that takes nearly nothing."""
+def peaks_bytes(launcher: Launcher, **settings: object) -> list[int]:
+    """Allocated at most in each rank, at a batch that takes nearly nothing."""
     assert launcher.machine is not None
     capacity = launcher.machine.capacity_bytes
     budget = Budget(
@@ -80,15 +80,19 @@ def peak_bytes(launcher: Launcher, **settings: object) -> int:
     question = Question(batch_size=4, form=Form.SHORT, reason=Reason.GROW, settings=asked)
     result: ProbeResult = launcher.probe(question, budget, 0)
     assert result.fits, result.failure
-    peak = result.measurement.peak_allocated_bytes
-    assert peak is not None
-    phases = [f"{one.phase} {one.peak_allocated_bytes:,}" for one in result.measurement.phases]
-    print(asked.parallel, *phases, "ranks", *(f"{one.peak_allocated_bytes:,}" for one in result.ranks))
-    return peak
+    peaks = [rank.peak_allocated_bytes for rank in result.ranks]
+    assert len(peaks) == RANKS
+    assert result.measurement.peak_allocated_bytes == max(peak or 0 for peak in peaks)
+    return [peak or 0 for peak in peaks]
 
 
 def test_what_each_way_of_sharing_leaves_on_a_device() -> None:
-    """In units of the model: weights, gradients and two states of AdamW are 4. DDP has the buckets beside the gradients."""
+    """In units of the model: weights, gradients and two states of AdamW are 4. DDP has the buckets beside the gradients.
+
+    DDP sorts its buckets anew before the second step. The old ones stay for as long as NCCL's watchdog has not looked at their
+    exchange, a tenth of a second at most, so a rank of such short steps has one model more or not: plain DDP under
+    torchrun has the same 6.13 or 5.13 (two H200, torch 2.11).
+    """
     plan = api.plan(
         str(ASSETS / "sharing.py"),
         script_args=[str(WIDTH)],
@@ -100,13 +104,25 @@ def test_what_each_way_of_sharing_leaves_on_a_device() -> None:
     model = 4 * (4 * (2 * 4 * WIDTH * WIDTH + 5 * WIDTH) + 65 * WIDTH + 2 * WIDTH + 2)
     with Launcher(plan.source, timeout_s=120, seed=0, ranks=RANKS) as launcher:
         launcher.describe("cuda", 1)
-        ddp = peak_bytes(launcher, parallel=Parallel.DDP, optimizer="fused") / model
-        view = peak_bytes(launcher, parallel=Parallel.DDP, bucket_view=True, optimizer="fused") / model
-        zero = peak_bytes(launcher, parallel=Parallel.ZERO, optimizer="fused") / model
-        fsdp = peak_bytes(launcher, parallel=Parallel.FSDP, optimizer="fused") / model
-        kept = peak_bytes(launcher, parallel=Parallel.FSDP, reshard=False, optimizer="fused") / model
-    assert ddp == pytest.approx(5, rel=0.1), (ddp, view, zero, fsdp, kept)
-    assert view == pytest.approx(4, rel=0.2)  # a gradient lies beside its bucket for a moment
-    assert zero == pytest.approx(4, rel=0.1)
-    assert 2 < fsdp < 3.6  # shards, and two of four blocks with gradients and their buffers
-    assert fsdp < kept < ddp
+
+        def models(**settings: object) -> list[float]:
+            return [peak / model for peak in peaks_bytes(launcher, optimizer="fused", **settings)]
+
+        ddp = models(parallel=Parallel.DDP)
+        view = models(parallel=Parallel.DDP, bucket_view=True)
+        zero = models(parallel=Parallel.ZERO)
+        fsdp = models(parallel=Parallel.FSDP)
+        kept = models(parallel=Parallel.FSDP, reshard=False)
+    seen = (ddp, view, zero, fsdp, kept)
+    assert all(with_or_without_old_buckets(peak, 5) for peak in ddp), seen
+    assert all(with_or_without_old_buckets(peak, 4.125) for peak in view), (
+        seen
+    )  # a gradient beside its bucket, for a moment
+    assert all(with_or_without_old_buckets(peak, 4) for peak in zero), seen
+    assert all(2 < peak < 3.6 for peak in fsdp), seen  # shards, and two of four blocks with gradients and their buffers
+    assert max(fsdp) < max(kept) < min(ddp), seen
+
+
+def with_or_without_old_buckets(peak: float, models: float) -> bool:
+    """Whether a peak, in models, is that many (and activations, workspaces), or one more."""
+    return any(whole <= peak <= whole + 0.2 for whole in (models, models + 1))
