@@ -13,7 +13,7 @@ from benchmarks.comparison.cases import ROOT
 
 TERM_GRACE_S = 10.0
 """For a command to end its own children."""
-_TAIL = 2000  # characters of stderr kept with a failure
+_TAIL = 8000  # characters of stderr kept with a failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,18 +22,39 @@ _ROOM_BYTES = 4 * GIB
 class Reference:
     """Probes of one workload, forked from a process that has loaded it; use as a context manager."""
 
-    def __init__(self, case: Case, device: str, cap_bytes: int) -> None:
+    def __init__(
+        self,
+        case: Case,
+        device: str,
+        cap_bytes: int,
+        *,
+        ranks: int = 1,
+        parallel: str = "default",
+        timeout_s: float = 300.0,
+    ) -> None:
         """
         Args:
             case: the workload, its file found from the working directory.
             device: ``cuda`` or ``cpu``.
-            cap_bytes: of PyTorch's allocator; not used on the CPU.
+            cap_bytes: of PyTorch's allocator, for each rank; not used on the CPU.
+            ranks: processes that train together in a probe.
+            parallel: how, as ``autotune --parallel`` has it.
+            timeout_s: wall limit of one probe.
         """
-        plan = api.plan(str(case.file), device=device, precision=case.precision, recommend=False)
+        plan = api.plan(
+            str(case.file),
+            device=device,
+            precision=case.precision,
+            ranks=ranks,
+            parallel=parallel,
+            timeout_s=timeout_s,
+            recommend=False,
+        )
         self._device = device
-        self._cap_bytes = cap_bytes
+        self.cap_bytes = cap_bytes
+        """May be set anew before ``limit``, where it is known only after the workload was loaded."""
         self._settings = plan.settings
-        self._launcher = Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed + 1)
+        self._launcher = Launcher(plan.source, timeout_s=timeout_s, seed=plan.seed + 1, ranks=ranks)
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +111,7 @@ class Reference:
     def _probe(self, size: int) -> ProbeResult:
         machine = self._launcher.machine
         assert machine is not None, "machine() comes first"
-        limit = machine.capacity_bytes if machine.device == "cpu" else self._cap_bytes + _ROOM_BYTES
+        limit = machine.capacity_bytes if machine.device == "cpu" else self.cap_bytes + _ROOM_BYTES
         budget = Budget(
             limit_bytes=limit,
             source="benchmark",

@@ -6,6 +6,9 @@ of the ``state_dict`` on the host, as for a checkpoint.
 
 import random
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 
@@ -23,7 +26,20 @@ def shares(steps: int, seed: int = 0) -> list[float]:
     return [1.0 if step % FULL_EVERY == 0 else draw.uniform(SHORTEST, 1.0) for step in range(1, steps + 1)]
 
 
-def pause(training: Training, workload: Workload, batch_size: int, device: str) -> None:
+class Trains(Protocol):
+    """What is trained, as far as a pause and a step concern it."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Where forward pass and loss run."""
+
+    def step(self, batch: Any) -> object:
+        """One optimizer step."""
+
+
+def pause(training: Trains, workload: Workload, batch_size: int, device: str) -> None:
     """Evaluate on a full batch, and copy model and optimizer to the host."""
     training.model.eval()
     with torch.no_grad(), training.autocast():
@@ -34,6 +50,33 @@ def pause(training: Training, workload: Workload, batch_size: int, device: str) 
         copied += [value.cpu() for value in state.values() if isinstance(value, torch.Tensor)]
 
 
+def endure(
+    make: Callable[[], Trains], workload: Workload, batch_size: int, steps: int, device: str, seed: int = 0
+) -> tuple[int, str]:
+    """Make what is trained, and train it for so many steps.
+
+    Returns:
+        Steps that were done, and what ended them too early; empty if nothing did.
+    """
+    done = 0
+    try:
+        training = make()
+        for share in shares(steps, seed):
+            made = workload.make_batch(batch_size)
+            if workload.shorten is not None and share < 1:
+                made = workload.shorten(made, share)
+            batch = to_device(made, device)  # the former one lives until this is there
+            training.step(batch)
+            if (done + 1) % PAUSE_EVERY == 0:
+                pause(training, workload, batch_size, device)
+            done += 1
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+    except RuntimeError as error:  # out of memory comes in many texts, and whatever else it is, it did not survive
+        return done, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return done, ""
+
+
 def main() -> None:
     """Train and print."""
     options = parser(__doc__)
@@ -42,22 +85,12 @@ def main() -> None:
     asked = options.parse_args()
     workload = load(asked.workload)
     prepare(asked.device, asked.cap_bytes)
-    done, message, began = 0, "", time.perf_counter()
-    try:
-        training = Training(workload, asked.device, asked.precision)
-        for share in shares(asked.steps):
-            made = workload.make_batch(asked.batch)
-            if workload.shorten is not None and share < 1:
-                made = workload.shorten(made, share)
-            batch = to_device(made, asked.device)  # the former one lives until this is there
-            training.step(batch)
-            if (done + 1) % PAUSE_EVERY == 0:
-                pause(training, workload, asked.batch, asked.device)
-            done += 1
-        if asked.device == "cuda":
-            torch.cuda.synchronize()
-    except RuntimeError as error:  # out of memory comes in many texts, and whatever else it is, it did not survive
-        message = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    began = time.perf_counter()
+
+    def make() -> Training:
+        return Training(workload, asked.device, asked.precision)
+
+    done, message = endure(make, workload, asked.batch, asked.steps, asked.device)
     retries, reserved = 0, None
     if asked.device == "cuda":
         retries = int(torch.cuda.memory_stats().get("num_alloc_retries", 0))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune.units import GIB, MIB
 from benchmarks.comparison.cases import AUTOTUNE, BRUTE_FORCE, FINDERS, TRIAL_CASES
-from benchmarks.comparison.results import Cell, Entry, Results, Status
+from benchmarks.comparison.results import Cell, Entry, Results, Run, Status
 from benchmarks.comparison.survivors import verdict
 
 
@@ -18,11 +18,15 @@ def render(results: Results) -> str:
 
 def _runs(results: Results) -> str:
     lines = [f"PyTorch's allocator is capped at {results.cap_bytes / GIB:g} GiB for every finder."]
-    for run in results.runs:
-        versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-        driver = f" (driver {run.driver})" if run.driver else ""
-        lines.append(f"`{run.command}`: {run.created[:10]}, {run.device}{driver}, Python {run.python}, {versions}.")
+    lines += map(described, results.runs)
     return "\n".join(f"- {line}" for line in lines)
+
+
+def described(run: Run) -> str:
+    """Where and when one call of a command was made."""
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    driver = f" (driver {run.driver})" if run.driver else ""
+    return f"`{run.command}`: {run.created[:10]}, {run.device}{driver}, Python {run.python}, {versions}."
 
 
 def _comparison(results: Results, order: Sequence[str]) -> str:
@@ -38,7 +42,7 @@ def _comparison(results: Results, order: Sequence[str]) -> str:
         f"{results.survival_steps} steps",
     )
     rows = [row for name in order for row in _workload(name, results.entry(name))]
-    return _markdown(header, rows)
+    return markdown(header, rows)
 
 
 def _workload(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
@@ -115,7 +119,7 @@ def _predictions(results: Results, order: Sequence[str]) -> str:
         "reserved at the answer",
         "outside PyTorch",
     )
-    return _markdown(header, rows) if rows else ""
+    return markdown(header, rows) if rows else ""
 
 
 def _number(value: int | None) -> str:
@@ -126,6 +130,7 @@ def _error(told: int | None, true: int | None) -> str:
     return f"{100 * (told - true) / true:+.2f} %" if told is not None and true else ""
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
