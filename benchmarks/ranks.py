@@ -24,6 +24,7 @@ from benchmarks.comparison.results import BadResults
 from benchmarks.grid.machine import Clock, OutOfTime
 from benchmarks.grid.noting import note
 from benchmarks.ranked.cases import CASES, TRIAL_CASES
+from benchmarks.ranked.parts import How
 from benchmarks.ranked.results import Results, merge, read_results
 from benchmarks.ranked.running import Running
 from benchmarks.ranked.table import render
@@ -39,7 +40,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("ranks.json"), help="written after every finished part")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no part is begun")
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a command is ended")
-    parser.add_argument("--probe-timeout", type=float, default=90, help="seconds after which a probe is ended")
+    parser.add_argument("--probe-timeout", type=float, default=150, help="seconds after which a probe is ended")
     parser.add_argument(
         "--device", choices=["cuda", "cpu"], default="cuda", help="cpu, with gloo, is for the tiny rows"
     )
@@ -87,15 +88,9 @@ def main() -> None:
         os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "131072")
     os.chdir(ROOT)  # workload files are named from there
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is ended then, too
-    running = Running(
-        results=results,
-        out=out,
-        device=given.device,
-        timeout_s=given.timeout,
-        probe_timeout_s=given.probe_timeout,
-        clock=Clock(limit_s=given.time_limit),
-        describe=partial(note, command()),
-    )
+    clock = Clock(limit_s=given.time_limit)
+    how = How(device=given.device, timeout_s=given.timeout, probe_timeout_s=given.probe_timeout, say=clock.say)
+    running = Running(results=results, out=out, how=how, clock=clock, describe=partial(note, command()))
     try:
         running.run([TRIAL_CASES[name] for name in given.rows], given.memory_limit)
     except BadResults as error:

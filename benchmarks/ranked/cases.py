@@ -39,7 +39,7 @@ CASES = dict(
     [
         _row("gpt2-ddp", "GPT-2 124M, 256 tokens, bf16, AdamW", "gpt2_short.py", "ddp", 40),
         _row("gpt2-fsdp", "GPT-2 124M, 256 tokens, bf16, AdamW", "gpt2_short.py", "fsdp", 40),
-        _row("large-fsdp", "GPT-2 large 774M, 128 tokens, bf16, AdamW", "gpt2_large.py", "fsdp", 12, too_large=True),
+        _row("large-fsdp", "GPT-2 large 774M, 64 tokens, bf16, AdamW", "gpt2_large.py", "fsdp", 12, too_large=True),
     ]
 )
 """What the table shows."""

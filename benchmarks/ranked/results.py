@@ -54,7 +54,9 @@ class Found(Answer):
     limited_by: str = ""
     trials: tuple[Trial, ...] = ()
     outside_bytes: int = 0
-    """The most that a rank held outside the allocator in a probe; 0 on the CPU."""
+    """The most that a probe held outside the allocator, NCCL's buffers included; 0 on the CPU."""
+    cap_bytes: int | None = None
+    """What the allocator of each rank had where the answer was certified; brute force and the training have the same."""
     ranks: tuple[Rank, ...] = ()
     config: dict[str, Any] | None = None
     """The content of autotune.json."""
@@ -92,11 +94,6 @@ class Row(Part):
     found: Found | None = None
     limit: Limit | None = None
     trained: Trained | None = None
-
-    @property
-    def cap_bytes(self) -> int | None:
-        """What brute force and training leave the allocator of each rank; None before the search."""
-        return None if self.found is None else self.limit_bytes - self.found.outside_bytes
 
 
 class Results(Part):

@@ -13,6 +13,7 @@ from benchmarks.grid.files import write
 from benchmarks.grid.machine import Clock
 from benchmarks.ranked import parts
 from benchmarks.ranked.cases import RANKS, RankedCase
+from benchmarks.ranked.parts import How
 from benchmarks.ranked.results import Answer, Limit, Results, Row
 
 
@@ -23,10 +24,7 @@ class Running:
     results: Results
     """What is finished already; parts that are not ``done`` are tried again."""
     out: Path
-    device: str
-    timeout_s: float
-    """Wall limit of a command."""
-    probe_timeout_s: float
+    how: How
     clock: Clock
     describe: Callable[[Machine], Run]
     """Notes this call of the command in the file."""
@@ -58,11 +56,11 @@ class Running:
         self.clock.say(f"{case.name}: loading")
         with Reference(
             case.case,
-            self.device,
+            self.how.device,
             row.limit_bytes,
             ranks=RANKS,
             parallel=case.parallel,
-            timeout_s=self.probe_timeout_s,
+            timeout_s=self.how.probe_timeout_s,
         ) as reference:
             try:
                 machine = reference.machine()
@@ -75,27 +73,28 @@ class Running:
             self._parts(case, row, reference)
 
     def _parts(self, case: RankedCase, row: Row, reference: Reference) -> None:
-        said = {"device": self.device, "timeout_s": self.timeout_s, "say": self.clock.say}
-        probing = {**said, "probe_timeout_s": self.probe_timeout_s}
         if case.too_large and not _done(row.alone):
             self.clock.check()
-            one = parts.alone(case, row.limit_bytes, **probing)  # type: ignore[arg-type]
+            one = parts.alone(case, row.limit_bytes, self.how)
             row = self._keep(case, row, "alone", one, f"exit code {one.exit_code}: {one.message}")
         if not _done(row.found):
             self.clock.check()
-            found = parts.find(case, row.limit_bytes, **probing)  # type: ignore[arg-type]
-            told = f"{found.answer} in {len(found.trials)} probes, {found.outside_bytes / MIB:.0f} MiB outside PyTorch"
+            found = parts.find(case, row.limit_bytes, self.how)
+            told = (
+                f"{found.answer} in {len(found.trials)} probes, {found.outside_bytes / MIB:.0f} MiB outside PyTorch,"
+                f" allocator of {(found.cap_bytes or 0) / GIB:.2f} GiB"
+            )
             row = self._keep(case, row, "found", found, told)
         if not _done(row.found):
             return
         if not _done(row.limit):
             self.clock.check()
             limit = parts.brute_force(reference, row)
-            told = f"{limit.answer}; {_outcomes(limit)}; allocator of {(row.cap_bytes or 0) / GIB:.2f} GiB"
+            told = f"{limit.answer}; {_outcomes(limit)}"
             row = self._keep(case, row, "limit", limit, told)
         if not _done(row.trained):
             self.clock.check()
-            trained = parts.train(case, row, self.results.survival_steps, **said)  # type: ignore[arg-type]
+            trained = parts.train(case, row, self.results.survival_steps, self.how)
             told = f"{trained.steps} steps at {trained.batch} {trained.message or 'survived'}"
             self._keep(case, row, "trained", trained, told)
 

@@ -95,9 +95,11 @@ def _alone(alone: Alone | None) -> str:
 def _notes(name: str, row: Row) -> list[str]:
     """What brute force tried, and what the training reserved."""
     notes = []
-    if row.limit is not None and row.limit.trials:
+    if row.found is not None and row.limit is not None and row.limit.trials:
         tried = ", ".join(f"{trial.size} {trial.outcome}" for trial in row.limit.trials)
-        notes.append(f"{name}: brute force under {(row.cap_bytes or 0) / GIB:.2f} GiB for the allocator: {tried}.")
+        notes.append(
+            f"{name}: brute force under {(row.found.cap_bytes or 0) / GIB:.2f} GiB for the allocator: {tried}."
+        )
     if row.trained is not None and any(rank.peak_bytes is not None for rank in row.trained.ranks):
         nccl = f", NCCL {row.trained.nccl}" if row.trained.nccl else ""
         notes.append(f"{name}: the training reserved {_gib(row.trained.ranks)}{nccl}.")

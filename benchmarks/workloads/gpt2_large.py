@@ -1,4 +1,4 @@
-"""GPT-2 large, 774M, from its configuration (random weights), 128 tokens, AdamW. Needs transformers.
+"""GPT-2 large, 774M, from its configuration (random weights), 64 tokens, AdamW. Needs transformers.
 
 Parameters, gradients and the optimizer's state take 11.5 GiB in fp32. Every process makes the model anew, so its random
 numbers are drawn once and repeated: 3 GiB of fresh ones would take longer than a probe.
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-TOKENS = 128
+TOKENS = 64
 LARGE = {"n_embd": 1280, "n_layer": 36, "n_head": 20}
 NUMBERS = (1 << 20) + 7
 """Normal ones to repeat; no multiple of a layer's width, so that its rows differ."""
