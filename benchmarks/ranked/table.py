@@ -2,7 +2,7 @@
 
 from autotune.units import GIB
 from benchmarks.comparison.table import described, markdown
-from benchmarks.ranked.cases import TRIAL_CASES, RankedCase
+from benchmarks.ranked.cases import RANKS, TRIAL_CASES, RankedCase
 from benchmarks.ranked.results import (
     CLOSE,
     Alone,
@@ -45,7 +45,7 @@ def render(results: Results) -> str:
 def _line(case: RankedCase, row: Row) -> Line:
     return (
         case.case.title,
-        f"2, {case.parallel}",
+        f"{RANKS}, {case.parallel}",
         f"{row.limit_bytes / GIB:g} GiB",
         *_answer(row.found, row.limit),
         "" if row.found is None or not row.found.done else str(len(row.found.trials)),
