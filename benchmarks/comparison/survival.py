@@ -73,7 +73,8 @@ def endure(
         if device.startswith("cuda"):
             torch.cuda.synchronize()
     except RuntimeError as error:  # out of memory comes in many texts, and whatever else it is, it did not survive
-        return done, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        first, *_ = str(error).splitlines() or [""]
+        return done, f"{type(error).__name__}: {first}"
     return done, ""
 
 

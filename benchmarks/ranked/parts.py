@@ -120,10 +120,10 @@ def train(case: RankedCase, row: Row, steps: int, how: How) -> Trained:
         options = ["--steps", str(steps), "--cap-bytes", str(row.found.cap_bytes), "--device", how.device]
         ended = run([sys.executable, *_TORCHRUN, *script, *options], timeout_s=how.timeout_s)
         reports = [json.loads(path.read_bytes()) for path in sorted(Path(folder).glob("rank-*.json"))]
-    return _trained(ended, reports, how)
+    return judged(ended, reports, how)
 
 
-def _trained(ended: Ended, reports: list[dict[str, Any]], how: How) -> Trained:
+def judged(ended: Ended, reports: list[dict[str, Any]], how: How) -> Trained:
     """What the ranks that could say something said: the first that failed ends the others."""
     failed = [report["message"] for report in reports if report["message"]]
     survived = ended.exit_code == 0 and len(reports) == RANKS and not failed

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.comparison.processes import Ended
 from benchmarks.comparison.results import BadResults, Run, Status, Trial
 from benchmarks.grid.files import write
-from benchmarks.ranked.parts import How, _trained
+from benchmarks.ranked.parts import How, judged
 from benchmarks.ranked.results import Alone, Found, Limit, Rank, Results, Row, Trained, close, merge
 from benchmarks.ranked.table import render
 from benchmarks.ranks import known, options
@@ -44,22 +44,22 @@ def test_an_answer_agrees_with_the_limit_within_one_percent(answer: int, limit: 
 
 
 def test_a_training_survives_if_every_rank_says_so() -> None:
-    both = _trained(ended(), [report(), report(retries=2)], SILENT)
+    both = judged(ended(), [report(), report(retries=2)], SILENT)
     assert both.survived and both.done and both.steps == 200
     assert [rank.retries for rank in both.ranks] == [0, 2]
-    assert not _trained(ended(), [report()], SILENT).done
+    assert not judged(ended(), [report()], SILENT).done
 
 
 def test_a_training_that_one_rank_ends_has_not_survived_and_is_not_repeated() -> None:
-    one = _trained(ended(1), [report("rank 1: OutOfMemoryError: out of memory", steps=36)], SILENT)
+    one = judged(ended(1), [report("rank 1: OutOfMemoryError: out of memory", steps=36)], SILENT)
     assert one.done and not one.survived and one.steps == 36
     assert one.message == "rank 1: OutOfMemoryError: out of memory"
 
 
 def test_a_training_that_says_nothing_is_run_again() -> None:
-    assert _trained(ended(1), [], SILENT).status is Status.FAILED
-    assert _trained(ended(1), [], SILENT).message == "no devices"
-    assert _trained(ended(None), [report()], SILENT).status is Status.TIMED_OUT
+    assert judged(ended(1), [], SILENT).status is Status.FAILED
+    assert judged(ended(1), [], SILENT).message == "no devices"
+    assert judged(ended(None), [report()], SILENT).status is Status.TIMED_OUT
 
 
 def test_results_are_read_as_they_were_written_and_gone_on_with(tmp_path: Path) -> None:
