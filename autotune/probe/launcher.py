@@ -99,7 +99,8 @@ class Launcher:
         self._turns = turns
         self._ranks = ranks
         self._timeout_s = timeout_s
-        self._seed = seed
+        self.seed = seed
+        """Of the next probes."""
         self._say = say
         # The pickle of live objects lies in the working directory, so that the guardian removes it, too, at the end.
         self._own = None if source.pickle_path else Workplace()
@@ -335,7 +336,7 @@ class Launcher:
             source=self._source,
             settings=settings,
             job_environment=settings.environment,
-            seed=self._seed,
+            seed=self.seed,
             ranks=self._ranks,
             **details,
         )

@@ -31,6 +31,7 @@ class Reference:
         ranks: int = 1,
         parallel: str = "default",
         timeout_s: float = 300.0,
+        repeats: int = 1,
     ) -> None:
         """
         Args:
@@ -40,6 +41,7 @@ class Reference:
             ranks: processes that train together in a probe.
             parallel: how, as ``autotune --parallel`` has it.
             timeout_s: wall limit of one probe.
+            repeats: probes of a size, each with another seed, which must all be safe.
         """
         plan = api.plan(
             str(case.file),
@@ -54,7 +56,8 @@ class Reference:
         self.cap_bytes = cap_bytes
         """May be set anew before ``limit``, where it is known only after the workload was loaded."""
         self._settings = plan.settings
-        self._launcher = Launcher(plan.source, timeout_s=timeout_s, seed=plan.seed + 1, ranks=ranks)
+        self._seeds = range(plan.seed + 1, plan.seed + 1 + repeats)  # the search had plan.seed
+        self._launcher = Launcher(plan.source, timeout_s=timeout_s, seed=self._seeds[0], ranks=ranks)
 
     def __enter__(self) -> Self:
         return self
@@ -95,9 +98,12 @@ class Reference:
         tried: dict[int, bool] = {}
         trials = []
         while (size := next_size(tried, start)) is not None:
-            probe = self._probe(size)
-            tried[size] = probe.fits
-            trials.append(Trial(size=size, outcome=probe.outcome, seconds=round(probe.seconds, 3)))
+            for self._launcher.seed in self._seeds:
+                probe = self._probe(size)
+                tried[size] = probe.fits
+                trials.append(Trial(size=size, outcome=probe.outcome, seconds=round(probe.seconds, 3)))
+                if not probe.fits:
+                    break
         best = largest(tried)
         return Cell(
             status=Status.FAILED if best is None else Status.DONE,

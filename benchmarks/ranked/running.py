@@ -17,6 +17,11 @@ from benchmarks.ranked.parts import How
 from benchmarks.ranked.results import Answer, Limit, Results, Row
 
 
+REPEATS = 3
+"""Probes of a size by brute force. How ranks come to their memory is not the same each time: NCCL lets go of the buckets that
+DDP sorts anew when its watchdog has looked, and where the allocator puts the new ones hangs on that."""
+
+
 @dataclass(kw_only=True)
 class Running:
     """Runs what is missing in the results."""
@@ -61,6 +66,7 @@ class Running:
             ranks=RANKS,
             parallel=case.parallel,
             timeout_s=self.how.probe_timeout_s,
+            repeats=REPEATS,
         ) as reference:
             try:
                 machine = reference.machine()
