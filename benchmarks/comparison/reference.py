@@ -98,7 +98,8 @@ class Reference:
         tried: dict[int, bool] = {}
         trials = []
         while (size := next_size(tried, start)) is not None:
-            for self._launcher.seed in self._seeds:
+            for seed in self._seeds:
+                self._launcher.seed = seed
                 probe = self._probe(size)
                 tried[size] = probe.fits
                 trials.append(Trial(size=size, outcome=probe.outcome, seconds=round(probe.seconds, 3)))

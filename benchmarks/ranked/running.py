@@ -16,7 +16,6 @@ from benchmarks.ranked.cases import RANKS, RankedCase
 from benchmarks.ranked.parts import How
 from benchmarks.ranked.results import Answer, Limit, Results, Row
 
-
 REPEATS = 3
 """Probes of a size by brute force. How ranks come to their memory is not the same each time: NCCL lets go of the buckets that
 DDP sorts anew when its watchdog has looked, and where the allocator puts the new ones hangs on that."""
