@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.runtime.randomness import all_states, set_all
 
 _VERSION = 1
+_REFUSED = re.compile(r"GLOBAL ([\w.]+)")
+"""In what PyTorch says when it refuses to load an object: its type."""
 _FIELDS = {"autotune_checkpoint", "step", "model", "optimizer", "scaler", "others", "random"}
 
 
@@ -126,6 +129,22 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     return Checkpoint(**{name: content[name] for name in _FIELDS - {"autotune_checkpoint"}})
 
 
+def check_place(path: Path) -> None:
+    """Find out before an emergency whether a checkpoint can be written there; makes its folder.
+
+    Raises:
+        EnvironmentTrouble: it cannot.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_place(path, error.strerror or str(error)) from error
+    if path.is_dir():
+        raise _no_place(path, "it is a folder")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise _no_place(path, "its folder is write-protected")
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     """Let ``write`` make a file in the same folder, flush it, and put it in the place of ``path``.
 
@@ -159,15 +178,29 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
 
 def _write(content: dict[str, Any], file: Path) -> None:
     with file.open("wb") as opened:  # PyTorch's own writer hides what the system says of a full disk
-        torch.save(content, opened)
+        try:
+            torch.save(content, opened)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # a function, a lock, an open file
+            raise _opaque(str(error)) from error
     try:
         torch.load(file, map_location="meta", weights_only=True, mmap=True)  # its structure alone
     except pickle.UnpicklingError as error:
-        raise UsageError(
-            "the checkpoint would hold an object that weights_only loading refuses, so it was not written; an older one"
-            f" is as it was: {str(error).strip().splitlines()[0]}",
-            hint="let state_dict() return numbers, texts, tensors and containers of them",
-        ) from error
+        found = _REFUSED.search(str(error))
+        raise _opaque(found[1] if found else str(error).strip().splitlines()[0]) from error
+
+
+def _opaque(what: str) -> UsageError:
+    return UsageError(
+        "the checkpoint would hold an object that weights_only loading refuses, so it was not written; an older one"
+        f" is as it was: {what}",
+        hint="let state_dict() return numbers, texts, tensors and containers of them: float(x) of a NumPy number",
+    )
+
+
+def _no_place(path: Path, why: str) -> EnvironmentTrouble:
+    return EnvironmentTrouble(
+        f"no checkpoint can be written to {path}: {why}", hint="name another file: checkpoint=..."
+    )
 
 
 def _remove_left_over(path: Path) -> None:

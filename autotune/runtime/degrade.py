@@ -5,12 +5,11 @@ began. With dropout the parts draw other masks than the whole would have: the gr
 the same only without it.
 """
 
-import copy
 import gc
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +19,11 @@ import torch
 from autotune.errors import UsageError
 from autotune.runtime.exhausted import is_out_of_memory, release
 from autotune.runtime.gradients import Gradients
-from autotune.runtime.halves import NotCut
+from autotune.runtime.halves import NotCut, own
 from autotune.runtime.parts import Parts
 from autotune.runtime.plain import Applies
 from autotune.runtime.randomness import Device, draw_on, drawn
-from autotune.runtime.splittable import found_by_trying, obstacle
+from autotune.runtime.splittable import ShowsNothing, found_by_trying, obstacle
 from autotune.workload.batch import tensors
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
@@ -83,7 +82,7 @@ class Degrading:
             parts: cuts batches, and weighs what was cut.
         """
         self.failures = Failures()
-        self.gradients = Gradients(optimizer, several=applied.accumulate > 1)
+        self.gradients = Gradients(model, optimizer, several=applied.accumulate > 1)
         self._model, self._optimizer, self._applied, self._device = model, optimizer, applied, device
         self._splittable, self._parts = splittable, parts
         self._done: list[_Piece] = []
@@ -169,7 +168,7 @@ class Degrading:
 
     def _run(self, piece: _Piece) -> None:
         with self._applied.autocast():
-            value = piece.loss(self._model, _own(piece.batch))
+            value = piece.loss(self._model, own(piece.batch))
         self._applied.backward(value if piece.weight == 1 else value * piece.weight)
         kept = value.detach()
         if piece.weight != 1:
@@ -181,13 +180,12 @@ class Degrading:
     def _note(self, piece: _Piece, error: BaseException) -> None:
         failures, samples = self.failures, self._parts.samples(piece.batch)
         failures.out_of_memory += 1
-        first_line = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        failures.last_message = first_line
+        failures.last_message = _first_line(error)
         if samples is not None:
             failures.failed_at = min(samples, failures.failed_at or samples)
         elements = _elements(piece.batch)
         self._least_failed = min(elements, self._least_failed or elements)
-        _LOG.warning("out of memory with %s samples in one pass: %s", samples or "some", first_line)
+        _LOG.warning("out of memory with %s samples in one pass: %s", samples or "some", failures.last_message)
 
     def _known_to_fail(self, piece: _Piece) -> list[_Piece] | None:
         """The parts of a piece that is as large as one that failed; None where it may fit, or cannot be cut."""
@@ -251,20 +249,35 @@ class Degrading:
         return ""
 
     def _tried(self, loss: LossFunction, batch: Any) -> str:
-        """What trying says against parts of this batch; empty where they add up."""
+        """What trying says against parts of this batch; empty where they add up. First and last samples are tried, which
+        are less alike than neighbours (all padding, of one class)."""
+        shown, said = False, _TOO_FEW
         try:
-            for few in self._parts.few(batch):
-                try:
-                    return found_by_trying(self._model, self._optimizer, self._applied, self._parts, loss, few)
-                except Exception as error:
-                    if not is_out_of_memory(error, self._device):
-                        raise
-                    release(error)
+            for last in (False, True):
+                for few in self._parts.few(batch, last=last):
+                    try:
+                        why = self._found_by_trying(loss, few)
+                    except ShowsNothing as reason:
+                        said = str(reason)
+                        continue
+                    except Exception as error:  # noqa: BLE001 - their code may not bear a batch as we have cut it
+                        if not is_out_of_memory(error, self._device):
+                            return f"trying it on a few samples ends with {type(error).__name__}: {_first_line(error)}"
+                        release(error)
+                        continue
+                    if why:
+                        return why
+                    shown = True
+                    break
         except NotCut as reason:
             return str(reason)
-        return "of fewer samples than three, or of those that fit, nothing shows that parts add up to the whole"
+        return "" if shown else said
+
+    def _found_by_trying(self, loss: LossFunction, few: Any) -> str:
+        return found_by_trying(self._model, self.gradients.parameters(), self._applied, self._parts, loss, few)
 
 
+_TOO_FEW = "of fewer samples than three, or of those that fit, nothing shows that parts add up to the whole"
 _FORCE = "pass splittable=True if you know that they add up"
 
 
@@ -276,10 +289,8 @@ def _pieces(piece: _Piece, weighted: list[tuple[Any, float]]) -> list[_Piece]:
     return parts
 
 
-def _own(batch: Any) -> Any:
-    """The batch for one attempt: loss functions take entries out of it (``batch.pop("labels")``), and the next attempt
-    needs them, too."""
-    return copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 def _elements(batch: Any) -> int:

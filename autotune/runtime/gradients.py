@@ -14,12 +14,15 @@ _Mark = list[tuple[int, int] | None]
 
 
 class Gradients:
-    """The gradients of one optimizer's parameters, as they were when the step began and as this room left them."""
+    """The gradients of one training, as they were when the step began and as this room left them: of the optimizer's
+    parameters, and of those of the model that another optimizer has, since a backward pass adds to these as well."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, several: bool) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, several: bool) -> None:
         """``several``: more than one micro-batch adds to them in a step. Where that is so and nobody said it, the first
         step that shows it copies gradients once more often than need be."""
         self._optimizer = optimizer
+        mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._others = [parameter for parameter in model.parameters() if id(parameter) not in mine]
         self._several = several
         self._before: list[torch.Tensor | None] | None = None
         """Copies of what was there before the step; None = nothing was, or zeros."""
@@ -39,7 +42,7 @@ class Gradients:
     def begin(self) -> bool:
         """Before a micro-batch. Returns whether it is the first one of a step: all gradients are gone, or were changed by
         others (cleared, clipped, added to) since ``end``."""
-        present = any(parameter.grad is not None for parameter in self._parameters())
+        present = any(parameter.grad is not None for parameter in self.parameters())
         mark = self._mark() if present else None
         if mark is not None and mark == self._left:
             return False
@@ -47,14 +50,14 @@ class Gradients:
         if present and not self._were_zeros:
             self._several = True
             self.copies += 1
-            self._before = [None if p.grad is None else p.grad.detach().clone() for p in self._parameters()]
+            self._before = [None if p.grad is None else p.grad.detach().clone() for p in self.parameters()]
         self._left = mark
         return True
 
     def touched(self) -> bool:
         """Whether an attempt changed them since ``begin``, ``end`` or ``restore``."""
         if self._left is None:
-            return any(parameter.grad is not None for parameter in self._parameters())
+            return any(parameter.grad is not None for parameter in self.parameters())
         return self._mark() != self._left
 
     def end(self, *, more: bool) -> None:
@@ -64,23 +67,27 @@ class Gradients:
     def restore(self) -> None:
         """As before the first micro-batch of the step."""
         if self._before is not None:
-            for parameter, before in zip(self._parameters(), self._before, strict=True):
+            for parameter, before in zip(self.parameters(), self._before, strict=True):
                 if before is None or parameter.grad is None:
                     parameter.grad = None if before is None else before.clone()
                 else:
                     parameter.grad.copy_(before)
         else:
-            for parameter in self._parameters():
+            for parameter in self.parameters():
                 if self._were_zeros and parameter.grad is not None:
                     parameter.grad.zero_()
                 else:
                     parameter.grad = None
         self._left = self._mark() if self._before is not None or self._were_zeros else None
 
-    def _parameters(self) -> Sequence[torch.Tensor]:
+    def parameters(self) -> Sequence[torch.Tensor]:
+        """All whose gradients are kept; frozen ones as well, which may thaw."""
         groups = self._optimizer.param_groups
-        return groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
+        if len(groups) == 1 and not self._others:
+            only: list[torch.Tensor] = groups[0]["params"]
+            return only
+        return [*(parameter for group in groups for parameter in group["params"]), *self._others]
 
     def _mark(self) -> _Mark:
-        grads = (parameter.grad for parameter in self._parameters())
+        grads = (parameter.grad for parameter in self.parameters())
         return [None if grad is None else (id(grad), grad._version) for grad in grads]

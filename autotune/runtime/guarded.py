@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import torch
 
 from autotune.errors import MemoryStop, UsageError
-from autotune.runtime.checkpoint import Stateful, save_checkpoint
+from autotune.runtime.checkpoint import Stateful, check_place, save_checkpoint
 from autotune.runtime.degrade import Degrading, LossFunction
 from autotune.runtime.exhausted import is_out_of_memory
 from autotune.runtime.limits import Limit
@@ -109,8 +109,14 @@ class Guard:
 
         Raises:
             UsageError: an argument makes no sense.
-            EnvironmentTrouble: the log cannot be made.
+            EnvironmentTrouble: the log cannot be made, or no checkpoint be written at its place.
         """
+        for name, thing in (others or {}).items():
+            if not hasattr(thing, "state_dict"):
+                raise UsageError(
+                    f"others[{name!r}] is of {type(thing).__name__}, which has no state_dict()",
+                    hint="give what has state_dict() and load_state_dict(), as learning rate schedulers do",
+                )
         if tuned is not None and (scaler is not None or accumulate != 1):
             raise UsageError(
                 "scaler= and accumulate= are given beside tuned=, which has its own",
@@ -127,6 +133,8 @@ class Guard:
         self._model, self._optimizer, self._others = model, optimizer, others
         self._applied: Applies = tuned if tuned is not None else Plain(accumulate, scaler)
         self._path = None if checkpoint is None or self._inside else of_rank(Path(checkpoint))
+        if self._path is not None:
+            check_place(self._path)
         device = self._device = device_of(optimizer)
         self.step = start_step
         """Optimizer steps that were taken."""
@@ -190,10 +198,16 @@ class Guard:
             The mean of their losses, without a gradient.
 
         Raises:
-            UsageError: there are more or fewer batches; no step was taken.
+            UsageError: there are more or fewer batches, or the optimizer asks for a closure; no step was taken.
             MemoryStop: the step was taken, and the limit passed.
             torch.OutOfMemoryError or what else said so: no step was taken; a note says why the batch was not split.
         """
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            raise UsageError(
+                "LBFGS takes a closure, which it calls several times in a step",
+                hint="call optimizer.step(closure) yourself, with guard.backward(loss, batch) in the closure, and after it"
+                " guard.after_step()",
+            )
         asked, taken = self._applied.accumulate, 0
         total: torch.Tensor | None = None
         self._applied.zero_grad(self._optimizer)

@@ -26,11 +26,18 @@ def count_samples(batch: object) -> int:
     raise NotCut(f"the batch is {describe(batch)}, in which samples cannot be counted")
 
 
+def own(batch: Any) -> Any:
+    """The batch for one attempt: loss functions take entries out of it (``batch.pop("labels")``), and the next attempt
+    needs them, too."""
+    return copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
+
+
 def halve(batch: object) -> tuple[object, object] | None:
     """The batch as two of the same form, the first with the odd sample; None where it has a single sample.
 
-    Cut are all tensors (views, nothing is copied) and lists whose length is the number of samples. What has one row, no
-    dimension or is no tensor belongs to every sample and is in both.
+    Cut are all tensors (views, nothing is copied) and lists whose length is the number of samples, unless they are of
+    tensors that have a row for each sample themselves. What has one row, no dimension or is no tensor belongs to every
+    sample and is in both.
 
     Raises:
         NotCut: a tensor has another number of rows.
@@ -56,7 +63,8 @@ def _part(part: Any, samples: int, where: slice) -> Any:
         items = [_part(item, samples, where) for item in part]
         return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
     if isinstance(part, list):
-        return part[where] if len(part) == samples else [_part(item, samples, where) for item in part]
+        by_sample = len(part) == samples and not _of_columns(part, samples)
+        return part[where] if by_sample else [_part(item, samples, where) for item in part]
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         anew: Any = copy.copy(part)
         for field in dataclasses.fields(part):
@@ -65,6 +73,12 @@ def _part(part: Any, samples: int, where: slice) -> Any:
     if part is None or isinstance(part, bool | int | float | str | bytes):
         return part
     raise NotCut(f"the batch has a part of type {type(part).__name__}, which cannot be cut into samples")
+
+
+def _of_columns(part: list[Any], samples: int) -> bool:
+    """Whether a list holds a tensor for each input, as collating makes them, and none for each sample."""
+    rows = {item.shape[0] for item in part if isinstance(item, torch.Tensor) and item.dim() > 0}
+    return samples in rows and rows <= {1, samples}
 
 
 def _rows(tensor: torch.Tensor, samples: int, where: slice) -> torch.Tensor:

@@ -57,13 +57,14 @@ class Parts:
             return count_samples(batch)
         return None
 
-    def few(self, batch: Any) -> list[Any]:
-        """Batches of four (or three) and of two of its first samples, as far as it has more than these.
+    def few(self, batch: Any, *, last: bool = False) -> list[Any]:
+        """Batches of four (or three) and of two of its first samples, as far as it has more than these; of its last ones
+        the odd sample is missing in each half, so that the first batch may have up to seven.
 
         Raises:
             NotCut: its form does not tell where a sample ends.
         """
         sizes = [batch]
         while (cut := self.halves(sizes[-1])) is not None:
-            sizes.append(cut[0])
+            sizes.append(cut[1 if last else 0])
         return sizes[max(1, len(sizes) - _FEW) : -1]

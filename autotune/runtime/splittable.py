@@ -4,6 +4,7 @@ Batch statistics and losses that compare samples with each other do not add up, 
 by the wrong number. The model tells of batch norm; of the loss nothing tells but trying, on a few samples.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from autotune.probe.dropout import switched_off
+from autotune.runtime.halves import own
 from autotune.runtime.parts import Parts
 from autotune.runtime.plain import Applies
 
@@ -20,6 +22,10 @@ TOLERANCE = 0.02
 (bfloat16 has 8 bits), a contrastive loss or a wrong weight is off by tens of percent."""
 SKETCH = 4096
 """Elements of each gradient that are compared, evenly spread: a copy of a whole gradient may be what does not fit."""
+
+
+class ShowsNothing(Exception):
+    """Raised inside of the room: other samples may show more; the message says why these do not."""
 
 
 def obstacle(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
@@ -40,7 +46,7 @@ def obstacle(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 
 def found_by_trying(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[torch.Tensor],
     applied: Applies,
     parts: Parts,
     loss: Callable[[Any, Any], torch.Tensor],
@@ -51,7 +57,11 @@ def found_by_trying(
     Dropout is off meanwhile. Gradients, random numbers and modes are as before afterwards; buffers that the model changes
     in its forward pass are not.
 
+    Args:
+        parameters: all that a backward pass may add to.
+
     Raises:
+        ShowsNothing: their gradient is nothing, or is not finite.
         NotCut: their form does not tell where a sample ends.
         torch.OutOfMemoryError, RuntimeError: whatever the passes raise.
     """
@@ -64,16 +74,21 @@ def found_by_trying(
             parameter.grad = None
         for piece, weight in pieces:
             with applied.autocast():
-                value = loss(model, piece)
+                value = loss(model, own(piece))
             applied.backward(value * weight)
         return _sketch(parameters)
 
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     kept = [parameter.grad for parameter in parameters]
     devices = sorted({p.device.index for p in parameters if p.device.type == "cuda" and p.device.index is not None})
     try:
         with torch.random.fork_rng(devices), switched_off(model):
             one, several = gradient([(few, 1.0)]), gradient(weighted)
+            length = float(one.norm())
+            if length == 0 or not math.isfinite(length):
+                word = "zero" if length == 0 else "not finite"
+                raise ShowsNothing(
+                    f"the gradient of {parts.samples(few) or 'a few'} samples is {word}, which does not show whether parts add up"
+                )
             off = _share(several, one)
             if off <= TOLERANCE:
                 return ""
@@ -90,15 +105,17 @@ def found_by_trying(
 
 def _share(found: torch.Tensor, wanted: torch.Tensor) -> float:
     """By which share of its length one gradient is off another."""
-    return float((found - wanted).norm()) / max(float(wanted.norm()), torch.finfo(torch.float32).tiny)
+    return float((found - wanted).norm()) / float(wanted.norm())
 
 
 def _sketch(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     """Some elements of each gradient, zeros where there is none, on the CPU; the gradients are let go."""
     taken = []
     for parameter in parameters:
-        gradient = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-        flat = gradient.detach().reshape(-1)
-        taken.append(flat[:: max(1, flat.numel() // SKETCH)].float().cpu())
+        every = max(1, parameter.numel() // SKETCH)
+        if parameter.grad is None:
+            taken.append(torch.zeros(len(range(0, parameter.numel(), every))))
+        else:
+            taken.append(parameter.grad.detach().reshape(-1)[::every].float().cpu())
         parameter.grad = None
     return torch.cat(taken)

@@ -158,7 +158,7 @@ class Watch:
         self._tried_at = self._clock()
         try:
             path = write()
-        except EnvironmentTrouble as error:
+        except (EnvironmentTrouble, UsageError) as error:  # the training is worth more than its checkpoint
             self._tell(f"step {step}: {why}, and {error.message}\nhint: {error.hint}")
             return None
         self.checkpoints += 1

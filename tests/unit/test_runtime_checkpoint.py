@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autotune.errors import EnvironmentTrouble, UsageError
+from autotune.errors import EnvironmentTrouble, MemoryWarning, UsageError
 from autotune.runtime import Guard, load_checkpoint, save_checkpoint
 from tests.unit.planted_trainings import Failing, make_batch, mean_square
 
@@ -98,6 +98,50 @@ def test_a_state_that_is_no_plain_data_is_refused_and_the_old_file_stays(tmp_pat
         save_checkpoint(path, training.model, training.optimizer, step=2, others={"opaque": Opaque()})
     assert load_checkpoint(path).step == 1
     assert [file.name for file in tmp_path.iterdir()] == ["a.pt"]
+
+
+class Keeps:
+    """Has this one thing in its state."""
+
+    def __init__(self, thing: object) -> None:
+        self.thing = thing
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"thing": self.thing}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(("thing", "named"), [(np.float64(1.0), r"it was: numpy\.\S+scalar$"), (lambda: 1, "<lambda>")])
+def test_what_cannot_be_kept_is_named_and_ends_no_training(tmp_path: Path, thing: object, named: str) -> None:
+    training = Training(1)
+    kept = {"best": Keeps(thing)}
+    with pytest.raises(UsageError, match=named) as raised:
+        save_checkpoint(tmp_path / "a.pt", training.model, training.optimizer, step=2, others=kept)
+    assert "float(x)" in raised.value.hint
+    guard = Guard(training.model, training.optimizer, others=kept, checkpoint=tmp_path / "a.pt", splittable=False)
+    with (
+        pytest.warns(MemoryWarning, match="out of memory, and the checkpoint would hold an object"),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        guard.train_step(Failing(mean_square, 0), [make_batch(mean_square, 4)])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["folder", "folder/file/a.pt"])
+def test_a_place_where_no_checkpoint_can_be_is_told_before_the_emergency(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    training = Training(1)
+    with pytest.raises(EnvironmentTrouble, match=r"no checkpoint can be written to .*: (it is a folder|File exists)"):
+        Guard(training.model, training.optimizer, checkpoint=tmp_path / place)
+
+
+def test_what_has_no_state_is_told_before_the_emergency() -> None:
+    training = Training(1)
+    with pytest.raises(UsageError, match=r"others\['epoch'\] is of int, which has no state_dict\(\)"):
+        Guard(training.model, training.optimizer, others={"epoch": 3})  # type: ignore[dict-item]
 
 
 def test_a_disk_that_refuses_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,13 @@ import autotune
 from autotune.errors import UsageError
 from autotune.model import Precision, Settings
 from autotune.runtime import Guard, Proposal
+from autotune.runtime.halves import halve
 from autotune.tuned import Tuned
 from autotune.workload.source import INSIDE_VARIABLE
 from tests.unit.planted_trainings import (
     CLASSES,
     IGNORED,
+    WIDTH,
     Failing,
     Loss,
     assert_same_gradients,
@@ -46,8 +48,8 @@ LOSSES: dict[str, tuple[Loss, dict[str, Any]]] = {
 }
 SAMPLES = 11
 """Cut into 6 and 5, those into 3 and 3, 3 and 2: parts are of different sizes."""
-TRIAL = [3, 2, 1]
-"""Whether parts add up: three samples at once, and in two parts."""
+TRIAL = [3, 2, 1, 5, 2, 1, 1]
+"""Whether parts add up: three samples at once, and in two parts; of the last ones five do not fit, and two do."""
 
 
 def guarded(model: nn.Module, **options: Any) -> Guard:
@@ -121,6 +123,14 @@ def test_gradients_that_were_there_before_the_step_are_still_in_the_sum() -> Non
     assert_same_gradients(gradients(model), wanted)
 
 
+@pytest.mark.parametrize("mine", [0, 2])
+def test_parameters_of_another_optimizer_have_the_gradients_of_the_whole_as_well(mine: int) -> None:
+    model, batch = make_model(), make_batch(mean_square, 8)
+    guard = autotune.guard(model, torch.optim.SGD(model[mine].parameters(), lr=0.1))
+    guard.backward(Failing(mean_square, 4, at=model[1]), batch)
+    assert_same_gradients(gradients(model), reference(mean_square, batch)[0])
+
+
 def test_gradients_that_others_change_between_micro_batches_stay_changed() -> None:
     model = make_model()
     first, second = make_batch(mean_square, 3, 1), make_batch(mean_square, 8, 2)
@@ -157,7 +167,7 @@ def test_a_size_that_failed_is_not_tried_again_and_a_smaller_batch_is_not_cut() 
     failing = Failing(mean_square, 4)
     for samples in (8, 8, 5, 4):
         guard.train_step(failing, [make_batch(mean_square, samples)])
-    trial = [4, 2, 2]  # whether parts add up: four samples, and twice two
+    trial = [4, 2, 2, 4, 2, 2]  # whether parts add up: the first four samples, and twice two; the last four
     assert failing.tried == [8, *trial, 4, 4, 4, 4, 5, 3, 2, 4]
     summary = guard.summary()
     assert (summary.out_of_memory, summary.micro_batches_split, summary.steps) == (2, 3, 4)
@@ -266,6 +276,41 @@ def test_a_mean_over_tokens_that_is_weighed_by_something_else_is_refused(options
     )
 
 
+def test_a_contrastive_loss_that_takes_entries_out_of_its_batch_is_refused_as_any_other() -> None:
+    def taking(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        if len(batch["inputs"]) > 4:
+            raise out_of_memory()
+        return contrastive(model, (batch.pop("inputs"), batch.pop("targets")))
+
+    inputs, targets = make_batch(contrastive, 8)
+    with pytest.raises(torch.OutOfMemoryError) as raised:
+        guarded(make_model(out=WIDTH)).backward(taking, {"inputs": inputs, "targets": targets})
+    assert "the loss compares samples with each other" in raised.value.__notes__[0]
+
+
+def test_first_samples_that_are_alike_do_not_hide_a_wrong_weight() -> None:
+    inputs, labels = make_batch(of_tokens, 16)
+    labels[:4] = labels[0]  # as many tokens count in each of them
+    assert "something else than what count= counts" in refusal(make_model(), of_tokens, (inputs, labels))
+
+
+@pytest.mark.parametrize(("factor", "word"), [(0.0, "zero"), (float("inf"), "not finite")])
+def test_a_gradient_that_says_nothing_is_no_evidence_for_parts(factor: float, word: str) -> None:
+    def spoilt(model: nn.Module, batch: Any) -> torch.Tensor:
+        return mean_square(model, batch) * factor
+
+    note = refusal(make_model(), spoilt, make_batch(mean_square, 8))
+    assert f"the gradient of 2 samples is {word}, which does not show whether parts add up" in note
+
+
+def test_a_loss_that_cannot_bear_few_samples_is_refused_and_out_of_memory_stays_what_ended_the_training() -> None:
+    def needs_eight(model: nn.Module, batch: Any) -> torch.Tensor:
+        return mean_square(model, (batch[0].reshape(8, -1, batch[0].shape[1])[:, 0], batch[1][:8]))
+
+    note = refusal(make_model(), needs_eight, make_batch(mean_square, 8))
+    assert "trying it on a few samples ends with RuntimeError: shape" in note
+
+
 def test_what_is_refused_can_be_forced() -> None:
     model = make_model(nn.BatchNorm1d(8))
     guard = guarded(model, splittable=True)
@@ -360,6 +405,22 @@ def test_batches_are_cut_in_their_own_form() -> None:
     assert seen == [(7, list("abcdefg"), (1, 2)), (4, list("abcd"), (1, 2)), (3, list("efg"), (1, 2))]
 
 
+@pytest.mark.parametrize("samples", [2, 3, 4])
+def test_a_list_of_as_many_tensors_as_there_are_samples_is_cut_by_samples(samples: int) -> None:
+    """As PyTorch's loader makes lists of what a data set returns."""
+    batch = [*make_batch(mean_square, samples), torch.ones(samples, 1), torch.tensor(2.0)][:samples]
+    model = make_model()
+    guarded(model, splittable=True).backward(Failing(mean_square, 1), batch)
+    assert_same_gradients(gradients(model), reference(mean_square, make_batch(mean_square, samples))[0])
+
+
+def test_a_list_with_a_tensor_of_its_own_for_each_sample_is_cut_between_them() -> None:
+    boxes = [torch.zeros(2, 4), torch.ones(5, 4)]
+    halves = halve({"images": torch.zeros(2, 3), "boxes": boxes})
+    assert halves is not None
+    assert [half["boxes"] for half in halves] == [boxes[:1], boxes[1:]]  # type: ignore[index]
+
+
 def test_a_batch_that_cannot_be_cut_says_why_and_a_way_to_cut_it_is_taken() -> None:
     inputs, targets = make_batch(mean_square, 8)
     odd = {"inputs": inputs, "targets": targets, "edges": torch.zeros(13)}
@@ -413,7 +474,7 @@ def test_what_a_failed_attempt_held_is_gone_before_anything_else_is_tried() -> N
         return torch.nn.functional.mse_loss(hidden, batch[1])
 
     guarded(make_model()).backward(loss, make_batch(mean_square, 8))
-    assert alive == [False] * 5
+    assert alive == [False] * 8  # six of the trial
 
 
 def test_the_batches_of_a_step_are_let_go_when_it_is_over() -> None:
@@ -503,6 +564,28 @@ def test_a_step_of_the_wrong_number_of_micro_batches_is_refused() -> None:
         batches = [make_batch(mean_square, 2) for _ in given]
         with pytest.raises(UsageError, match=told):
             guard.train_step(mean_square, batches)
+
+
+def test_an_optimizer_that_asks_for_a_closure_is_stepped_by_its_user() -> None:
+    def trained(guard_it: bool) -> list[torch.Tensor]:
+        model, batch = make_model(), make_batch(mean_square, 8)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        guard = autotune.guard(model, optimizer)
+        loss: Loss = Failing(mean_square, 4, at=model[1]) if guard_it else mean_square
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            return guard.backward(loss, batch)
+
+        optimizer.step(closure)  # type: ignore[arg-type]
+        guard.after_step()
+        with pytest.raises(UsageError, match="LBFGS takes a closure") as raised:
+            guard.train_step(loss, [batch])
+        assert "guard.backward(loss, batch) in the closure" in raised.value.hint
+        return list(model.parameters())
+
+    for one, wanted in zip(trained(True), trained(False), strict=True):
+        torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_exhausted_memory_in_the_optimizer_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,8 +251,9 @@ def test_without_a_limit_the_headroom_of_a_search_is_kept_free(meter: PlantedMet
 def test_a_training_does_not_stop_while_its_checkpoint_cannot_be_written(
     meter: PlantedMeter, clock: Clock, tmp_path: Path
 ) -> None:
-    (tmp_path / "file").touch()
     guard = guarded(meter, limit="9GiB", on_limit="stop", checkpoint=tmp_path / "file" / "emergency.pt", clock=clock)
+    (tmp_path / "file").rmdir()
+    (tmp_path / "file").touch()
     with pytest.warns(MemoryWarning) as caught:
         steps(guard, 3)
     told = [str(warning.message) for warning in caught]
