@@ -110,7 +110,7 @@ def advice(suspect: Suspect) -> str:
         ),
         LeakKind.HOST: f"empty it, or bound it{at}: collections.deque(maxlen=...), functools.lru_cache(maxsize=...)",
         LeakKind.UNKNOWN: (
-            "look for libraries that keep memory by themselves (extensions, compiled graphs for ever new shapes); on CUDA"
+            "look for libraries that keep memory by themselves (extensions, kernels and graphs for ever new shapes); on CUDA"
             " the allocator's snapshot shows more"
         ),
     }

@@ -96,7 +96,12 @@ LOCKED = {
     "locked_cycles: hook of a node": 1.25,
     "locked_cycles: metadata of a node": 1.25,
 }
-HOST = {"host: arrays in a list": 1.0, "host: numbers in a dict": 64_184 / UNIT, "host: bytes of a class": 1.0}
+HOST = {
+    "host: arrays in a list": 1.0,
+    "host: numbers in a dict": 64_184 / UNIT,
+    "host: bytes of a class": 1.0,
+    "host: beside a small one": 1.0,
+}
 LEAKS: dict[str, float] = {**GRAPH, **TENSORS, **STATE, **HOOKS, **CYCLES, **LOCKED, **HOST}
 """Kind -> units that it keeps of a step: a graph keeps the activation and the batch."""
 WORKERS = ["workers: a list of the data set", "workers: a dict of the module", "workers: batches"]

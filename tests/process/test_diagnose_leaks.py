@@ -45,6 +45,7 @@ HOLDERS = {
     "host: arrays in a list": "list LIST of growing.py",
     "host: numbers in a dict": "dict DICT of growing.py",
     "host: bytes of a class": "list Record.items of growing.py",
+    "host: beside a small one": "list LIST of growing.py",
 }
 MADE = {
     "graph: a running total": "TOTAL = TOTAL + side_loss(model, x)",
@@ -64,6 +65,7 @@ KEPT = {
     "hooks: forward": "    model.second.register_forward_hook(",
     "hooks: on a gradient": "model.second.weight.register_hook(lambda grad:",
     "host: bytes of a class": "Record.items.append(bytes(",
+    "host: beside a small one": "LIST.append(bytes(UNIT))",
 }
 
 

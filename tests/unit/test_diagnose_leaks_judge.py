@@ -70,6 +70,21 @@ def test_a_death_is_told_with_its_step_also_where_too_little_was_seen() -> None:
     assert leaks.died_at_step == 7 and not leaks.clean
 
 
+def test_what_no_suspect_explains_is_told_beside_them_where_it_is_much() -> None:
+    """A buffer that becomes larger has libraries make kernels for each of its shapes."""
+    buffer = (suspect(LeakKind.STATE, MIB / 4),)
+    leaks = judge_leaks(replace(LEAK, suspects=buffer), None)
+    assert {one.kind: one.bytes_per_step for one in leaks.suspects} == {
+        LeakKind.UNKNOWN: 0.75 * MIB - KIB,
+        LeakKind.STATE: MIB / 4,
+    }
+    nearly = (suspect(LeakKind.STATE, 0.8 * MIB),)
+    assert [one.kind for one in judge_leaks(replace(LEAK, suspects=nearly), None).suspects] == [LeakKind.STATE]
+    small = (replace(suspect(LeakKind.TENSORS, 8 * KIB), count_per_step=16.0),)
+    leaks = judge_leaks(replace(LEAK, held_bytes=rising(18 * KIB), suspects=small), None)
+    assert [one.kind for one in leaks.suspects] == [LeakKind.TENSORS], "small tensors take as much for themselves"
+
+
 def test_a_graph_gets_what_nothing_else_explains() -> None:
     both = (suspect(LeakKind.GRAPH, None), suspect(LeakKind.TENSORS, MIB / 4))
     leaks = judge_leaks(replace(LEAK, suspects=both), None)

@@ -577,7 +577,7 @@ def test_an_optimizer_that_asks_for_a_closure_is_stepped_by_its_user() -> None:
             optimizer.zero_grad()
             return guard.backward(loss, batch)
 
-        optimizer.step(closure)  # type: ignore[arg-type]
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
         guard.after_step()
         with pytest.raises(UsageError, match="LBFGS takes a closure") as raised:
             guard.train_step(loss, [batch])

@@ -1,8 +1,9 @@
 """What is there: containers and how long they are, hooks, the module's state, graphs. Taken twice, it says what grows."""
 
 import gc
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -121,3 +122,14 @@ def graph_nodes(tensor: torch.Tensor) -> int:
             seen.add(node)
             waiting += [following for following, _ in node.next_functions]
     return len(seen)
+
+
+def object_bytes(thing: Any, depth: int = 3) -> int:
+    """Of Python's objects in a thing and what it holds, roughly: enough to tell a large one from a small one."""
+    if type(thing) is dict:
+        inside: Iterable[Any] = thing.values()
+    elif type(thing) in (list, tuple, set, deque):
+        inside = thing
+    else:
+        inside = getattr(thing, "__dict__", {}).values() if not isinstance(thing, type) else ()
+    return sys.getsizeof(thing, 0) + (sum(object_bytes(one, depth - 1) for one in inside) if depth else 0)

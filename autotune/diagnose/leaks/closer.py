@@ -19,10 +19,11 @@ from autotune.diagnose.leaks.census import (
     graph_nodes,
     hooks,
     length,
+    object_bytes,
     state,
     tensors_in,
 )
-from autotune.diagnose.leaks.naming import Name, Names
+from autotune.diagnose.leaks.naming import Names
 from autotune.diagnose.leaks.places import Keepers, Makers, traced_bytes, traced_objects
 from autotune.model import LeakKind, Suspect
 from autotune.workload.places import is_library
@@ -236,22 +237,22 @@ class CloserLook:
     def _host(
         self, traced: dict[str, tuple[float, float]], plain: Sequence[tuple[Any, int]], names: Names
     ) -> list[_Found]:
-        """Python's and NumPy's objects, by the line that makes them; kept where a container without tensors grew."""
+        """Python's and NumPy's objects, by the line that makes them; kept where a container without tensors grew: the line
+        that makes most in the one that grew most, and so on."""
         lines = sorted(
             ((size, count, place) for place, (size, count) in traced.items() if place and size >= LEAST_TRACED_BYTES),
             reverse=True,
         )
-        named = [(one, more, name) for one, more in plain if lines and (name := names.of(one)).text]
+        grown = sorted(plain, key=lambda entry: -object_bytes(_last(*entry))) if lines else []
+        named = [(one, more, name.text) for one, more in grown if (name := names.of(one)).text]
         found = []
-        for size, count, place in lines[:3]:
-            one, _, name = max(named, key=lambda entry: entry[1], default=(None, 0, Name("", rooted=False)))
-            what = f"{type(one).__name__} {name.text}" if one is not None else "objects of Python"
-            found.append(
-                _Found(
-                    Suspect(kind=LeakKind.HOST, what=what, count_per_step=count, bytes_per_step=size, made_at=place),
-                    one,
-                )
-            )
+        for number, (size, count, place) in enumerate(lines[:3]):
+            one, what = None, "objects of Python"
+            if named:
+                one, more, name = named[number if number < len(named) else 0]
+                what, count = f"{type(one).__name__} {name}", more / self._steps
+            suspect = Suspect(kind=LeakKind.HOST, what=what, count_per_step=count, bytes_per_step=size, made_at=place)
+            found.append(_Found(suspect, one))
         return found
 
     def _with_keepers(self, found: Sequence[_Found]) -> tuple[Suspect, ...]:

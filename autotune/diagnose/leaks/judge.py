@@ -27,6 +27,10 @@ _LEAST_SHARE = 0.05
 _LEAST_TRACED_SHARE = 0.2
 """... where it was traced, which counts Python's own objects for tensors as well."""
 
+_LEAST_UNSEEN_SHARE = 0.25
+"""Of what grows, explained by nothing that was found, that is told as such..."""
+_TENSOR_BYTES = 1024
+"""... beside what each kept tensor takes of the host for itself (0.6 KiB in torch 2.13)."""
 _SEGMENTS_BYTES = 8 * 20 * MIB
 """Growth of what the allocator holds that shows its rate: PyTorch takes 20 MiB of the device at once for tensors of 1 to 10,
 and two of 8 MiB fill one."""
@@ -46,6 +50,7 @@ def judge_leaks(evidence: LeakEvidence, failure: Failure | None) -> Leaks:
     rate = _exact(device, evidence, kept)
     kept = _with_graphs(kept, rate)
     workers = worker_growth(evidence)
+    kept += _unexplained(kept, rate)
     kept, rate, workers = _by_workers(kept, rate, workers, evidence)
     if waits and not bounded:
         rate += garbage
@@ -93,6 +98,14 @@ def _with_graphs(suspects: Sequence[Suspect], rate: float) -> list[Suspect]:
     others = sum(one.bytes_per_step or 0.0 for one in suspects if one.kind not in _UNCOUNTED)
     left = max(0.0, rate - others) / max(1, graphs)
     return [replace(one, bytes_per_step=left) if one.kind in _UNCOUNTED else one for one in suspects]
+
+
+def _unexplained(suspects: Sequence[Suspect], rate: float) -> list[Suspect]:
+    """What libraries keep beside it, such as kernels made for each new shape of a tensor that grows."""
+    if not suspects or any(one.kind in _ALWAYS for one in suspects):
+        return []
+    left = rate - sum((one.bytes_per_step or 0.0) + _TENSOR_BYTES * one.count_per_step for one in suspects)
+    return [_unseen(LeakKind.UNKNOWN, left)] if left >= max(LEAST_STEP_BYTES, _LEAST_UNSEEN_SHARE * rate) else []
 
 
 def _by_workers(

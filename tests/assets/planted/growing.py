@@ -198,6 +198,11 @@ def texts(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     Record.items.append(bytes(4 * WIDTH * MANY))
 
 
+def beside_a_small_one(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
+    DICT[step] = str(step)
+    LIST.append(bytes(UNIT))
+
+
 def warm_up(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     if step <= 4:
         LIST.append(x.new_ones(4 * ROWS, WIDTH))
@@ -268,6 +273,7 @@ KEEPERS = {
     "host: arrays in a list": arrays,
     "host: numbers in a dict": numbers,
     "host: bytes of a class": texts,
+    "host: beside a small one": beside_a_small_one,
     "warm-up": warm_up,
     "cyclic sizes": cyclic,
     "a cache that levels off": levels_off,
