@@ -122,3 +122,9 @@ def _group(group: dict[str, Any], flags: dict[str, bool]) -> dict[str, Any]:
     if names is not None:
         made["params"] = list(zip(names, made["params"], strict=True))
     return made
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its step calls the loss itself, several times (LBFGS): then nobody else can take the step."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty

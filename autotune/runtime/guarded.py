@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 import torch
 
+from autotune.apply.optimizers import needs_closure
 from autotune.errors import MemoryStop, UsageError
 from autotune.runtime.checkpoint import Stateful, check_place, save_checkpoint
 from autotune.runtime.degrade import Degrading, LossFunction
@@ -202,9 +203,9 @@ class Guard:
             MemoryStop: the step was taken, and the limit passed.
             torch.OutOfMemoryError or what else said so: no step was taken; a note says why the batch was not split.
         """
-        if isinstance(self._optimizer, torch.optim.LBFGS):
+        if needs_closure(self._optimizer):
             raise UsageError(
-                "LBFGS takes a closure, which it calls several times in a step",
+                f"{type(self._optimizer).__name__} takes a closure, which it calls several times in a step",
                 hint="call optimizer.step(closure) yourself, with guard.backward(loss, batch) in the closure, and after it"
                 " guard.after_step()",
             )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from autotune.apply.optimizers import needs_closure
 from autotune.errors import WorkloadError
 from autotune.model import LoaderInfo, Recognised, Settings
 from autotune.workload.batch import describe, is_moved, observed_batch
@@ -308,6 +309,11 @@ class Workload:
             raise WorkloadError(
                 f"make_optimizer(params) returned {_in_words(optimizer)}, not a torch.optim.Optimizer",
                 hint="return the optimizer alone, without scheduler: return torch.optim.AdamW(params)",
+            )
+        if needs_closure(optimizer):
+            raise WorkloadError(
+                f"{type(optimizer).__name__} calls the loss itself, several times a step, and autotune's steps call it once",
+                hint="measure your own loop as a command: autotune max-batch -- python train.py --batch-size {batch}",
             )
         known = {id(parameter) for parameter in given}
         if not any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):

@@ -85,6 +85,15 @@ def test_what_no_suspect_explains_is_told_beside_them_where_it_is_much() -> None
     assert [one.kind for one in leaks.suspects] == [LeakKind.TENSORS], "small tensors take as much for themselves"
 
 
+def test_a_suspect_too_small_for_an_alarm_is_told_where_memory_grows_by_more() -> None:
+    small = (suspect(LeakKind.STATE, 2 * KIB),)
+    assert judge_leaks(replace(QUIET, suspects=small), None).clean
+    leaks = judge_leaks(replace(LEAK, held_bytes=rising(10 * KIB), suspects=small), None)
+    assert [one.kind for one in leaks.suspects] == [LeakKind.UNKNOWN, LeakKind.STATE]
+    leaks = judge_leaks(replace(LEAK, held_bytes=rising(30 * KIB), suspects=small), None)
+    assert [one.kind for one in leaks.suspects] == [LeakKind.UNKNOWN]
+
+
 def test_a_graph_gets_what_nothing_else_explains() -> None:
     both = (suspect(LeakKind.GRAPH, None), suspect(LeakKind.TENSORS, MIB / 4))
     leaks = judge_leaks(replace(LEAK, suspects=both), None)

@@ -89,6 +89,7 @@ def test_errors_of_the_users_own_code_pass_through() -> None:
             "with none of the model's parameters",
             "the params it is called with",
         ),
+        (torch.optim.LBFGS, "LBFGS calls the loss itself, several times a step", "as a command"),
     ],
 )
 def test_an_optimizer_must_be_one_of_the_models_parameters(

@@ -24,6 +24,8 @@ _STRAIGHT = 0.995
 """Share that a line explains. Below it memory may grow by whole arenas of Python's allocator, 1 MiB each."""
 _LEAST_SHARE = 0.05
 """Of what grows, in something that is told."""
+_LEAST_SMALL_SHARE = 0.1
+"""... where that something keeps less than would be an alarm alone: memory grows by more, and this may be why."""
 _LEAST_TRACED_SHARE = 0.2
 """... where it was traced, which counts Python's own objects for tensors as well."""
 
@@ -76,10 +78,11 @@ def _worth_telling(suspects: Sequence[Suspect], device: Growth | None, host: Gro
     told = [one for one in suspects if one.kind in _ALWAYS]
     counted = [one for one in suspects if one.kind not in (*_ALWAYS, LeakKind.CYCLES)]
     rate = max((grown.bytes_per_step for grown in (device, host) if grown), default=0.0)
+    least = min(LEAST_STEP_BYTES, _LEAST_SMALL_SHARE * rate) if rate else LEAST_STEP_BYTES
     largest = max((one.bytes_per_step or 0.0 for one in suspects if one.kind is not LeakKind.CYCLES), default=0.0)
     for one in counted:
         share = _LEAST_TRACED_SHARE if one.kind is LeakKind.HOST else _LEAST_SHARE
-        if (one.bytes_per_step or 0.0) >= max(LEAST_STEP_BYTES, share * largest, share * rate):
+        if (one.bytes_per_step or 0.0) >= max(least, share * largest, share * rate):
             told.append(one)
     return told
 
