@@ -133,7 +133,8 @@ def _misused(error: Any, program: str, argv: Sequence[str]) -> int:
     """A command line that typer cannot read: an unknown option, a missing argument, a value of the wrong kind."""
     from autotune.cli.misuse import misuse_hint
 
-    _complain(error.format_message(), hint=misuse_hint(error, program, argv))
+    message = error.format_message().replace("Value error, ", "")  # words of pydantic, which typer repeats
+    _complain(message, hint=misuse_hint(error, program, argv))
     return _CODE_USAGE
 
 

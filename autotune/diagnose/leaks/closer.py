@@ -244,13 +244,13 @@ class CloserLook:
             reverse=True,
         )
         grown = sorted(plain, key=lambda entry: -object_bytes(_last(*entry))) if lines else []
-        named = [(one, more, name.text) for one, more in grown if (name := names.of(one)).text]
+        named = [(one, more, text) for one, more in grown if (text := names.of(one).text)]
         found = []
         for number, (size, count, place) in enumerate(lines[:3]):
             one, what = None, "objects of Python"
             if named:
-                one, more, name = named[number if number < len(named) else 0]
-                what, count = f"{type(one).__name__} {name}", more / self._steps
+                one, more, text = named[number if number < len(named) else 0]
+                what, count = f"{type(one).__name__} {text}", more / self._steps
             suspect = Suspect(kind=LeakKind.HOST, what=what, count_per_step=count, bytes_per_step=size, made_at=place)
             found.append(_Found(suspect, one))
         return found
