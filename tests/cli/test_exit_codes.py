@@ -85,6 +85,7 @@ def test_other_commands_end_the_same_way(
         (("search", "model.py", "--nonsense"), "No such option: --nonsense"),
         (("search", "model.py", "--accumulate", "many"), "Invalid value for '--accumulate'"),
         (("search", "model.py", "--precision", "fp8"), "'fp8' is not one of"),
+        (("report", "--format", "pdf"), "error: Invalid value for '--format': 'pdf' is not one of"),
         (("search", "model.py", "-q", "-v"), "--quiet and --verbose exclude each other"),
         (("runs", "ls", "--limit", "0"), "Invalid value for '--limit'"),
     ],
