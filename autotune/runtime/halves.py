@@ -15,14 +15,15 @@ class NotCut(Exception):
 
 
 def count_samples(batch: object) -> int:
-    """Samples of a batch: the length of the first dimension of its first tensor that has one.
+    """Samples of a batch: the length of the first dimension of its first tensor that has one, other than 1 if there is such a
+    tensor, since what has one row belongs to every sample.
 
     Raises:
-        NotCut: it holds no such tensor.
+        NotCut: it holds no tensor with a dimension.
     """
-    for tensor in tensors(batch):
-        if tensor.dim() > 0:
-            return tensor.shape[0]
+    rows = [tensor.shape[0] for tensor in tensors(batch) if tensor.dim() > 0]
+    if rows:
+        return next((number for number in rows if number != 1), 1)
     raise NotCut(f"the batch is {describe(batch)}, in which samples cannot be counted")
 
 
