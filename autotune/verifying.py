@@ -174,7 +174,7 @@ class Adviser:
 
     def _compared(self, advice: Advice, batch_size: int, base: Settings, changed: Settings) -> Advice | str:
         """The advice, unless the change trains something else."""
-        size = batch_size if batch_size % _COMPARED_BATCH else _COMPARED_BATCH
+        size = _compared_size(batch_size)
         question = Question(
             batch_size=size,
             form=Form.COMPARE,
@@ -190,8 +190,12 @@ class Adviser:
         return replace(advice, source=f"{advice.source}; compared on three steps at batch {size}, it trains the same")
 
 
-_COMPARED_BATCH = 8
-"""Enough samples to compare on, as few as need be: two models are there at once."""
+def _compared_size(batch_size: int) -> int:
+    """Of eight samples or fewer: enough to compare on, since two models are there at once. A divisor where there is one that
+    is not too small: the training may take multiples of some number alone."""
+    return next((size for size in (8, 7, 6, 5, 4) if batch_size % size == 0), min(8, batch_size))
+
+
 _OF_MEMORY = (Outcome.FITS, Outcome.UNSAFE, Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
 
 

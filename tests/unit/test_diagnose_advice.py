@@ -118,6 +118,13 @@ def test_what_changes_the_training_is_no_advice() -> None:
     assert all(q.reference == Settings() for q in prober.asked if q.form is Form.COMPARE)
 
 
+@pytest.mark.parametrize(("batch_size", "compared"), [(512, 8), (500, 5), (12, 6), (503, 8), (3, 3)])
+def test_a_change_is_compared_on_few_samples_whatever_the_batch(batch_size: int, compared: int) -> None:
+    prober = Prober(lambda question: (usual(question)[0] // batch_size, 0.1))
+    advise(prober, batch_size=batch_size)
+    assert {question.batch_size for question in prober.asked if question.form is Form.COMPARE} == {compared}
+
+
 def test_what_cannot_be_compared_is_no_advice_either() -> None:
     advised = advise(Prober(usual, compared=Outcome.OUT_OF_MEMORY))
     assert list(measured(advised)) == ["batch 4 instead of 8"]
