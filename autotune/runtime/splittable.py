@@ -112,10 +112,15 @@ def _sketch(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     """Some elements of each gradient, zeros where there is none, on the CPU; the gradients are let go."""
     taken = []
     for parameter in parameters:
-        every = max(1, parameter.numel() // SKETCH)
         if parameter.grad is None:
-            taken.append(torch.zeros(len(range(0, parameter.numel(), every))))
+            taken.append(torch.zeros(len(range(0, parameter.numel(), _every(parameter)))))
         else:
-            taken.append(parameter.grad.detach().reshape(-1)[::every].float().cpu())
+            gradient = parameter.grad.detach()
+            held = gradient.coalesce().values() if gradient.is_sparse else gradient
+            taken.append(held.reshape(-1)[:: _every(held)].float().cpu())
         parameter.grad = None
     return torch.cat(taken)
+
+
+def _every(tensor: torch.Tensor) -> int:
+    return max(1, tensor.numel() // SKETCH)

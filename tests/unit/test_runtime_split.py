@@ -113,6 +113,21 @@ def test_every_micro_batch_of_a_step_may_fail_however_gradients_are_cleared(set_
         assert_same_gradients(found, gradients(alone))
 
 
+def test_sparse_gradients_are_those_of_the_whole_as_well() -> None:
+    def words() -> nn.Sequential:
+        torch.manual_seed(3)
+        return nn.Sequential(
+            nn.Embedding(20, WIDTH, sparse=True), nn.Tanh(), nn.Flatten(), nn.Linear(2 * WIDTH, CLASSES)
+        )
+
+    batch = (torch.arange(22).reshape(11, 2) % 20, torch.arange(11) % CLASSES)
+    model, alone = words(), words()
+    guarded(model).backward(Failing(cross_entropy, 4, at=model[1]), batch)
+    torch.autograd.backward(cross_entropy(alone, batch))
+    dense = [[gradient.to_dense() for gradient in gradients(one)] for one in (model, alone)]
+    assert_same_gradients(*dense)
+
+
 def test_gradients_that_were_there_before_the_step_are_still_in_the_sum() -> None:
     model = make_model()
     first, second = make_batch(mean_square, 3, 1), make_batch(mean_square, 8, 2)
