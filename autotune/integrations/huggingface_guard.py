@@ -14,7 +14,7 @@ import torch
 from transformers import TrainerCallback
 
 from autotune.errors import UsageError
-from autotune.runtime.checkpoint import save_checkpoint
+from autotune.runtime.checkpoint import check_place, save_checkpoint
 from autotune.runtime.degrade import Failures
 from autotune.runtime.limits import Limit
 from autotune.runtime.readings import Meter
@@ -59,7 +59,7 @@ class GuardCallback(TrainerCallback):  # type: ignore[misc]  # the framework is 
 
         Raises:
             UsageError: an option makes no sense; or one of several processes would stop alone.
-            EnvironmentTrouble: the log cannot be made.
+            EnvironmentTrouble: the log cannot be made, or no checkpoint be written at its place.
         """
         if os.environ.get(INSIDE_VARIABLE):
             return
@@ -68,6 +68,8 @@ class GuardCallback(TrainerCallback):  # type: ignore[misc]  # the framework is 
                 f"{args.world_size} processes train together, and one that stops leaves the others waiting",
                 hint="leave on_limit at 'continue'",
             )
+        if self._checkpoint is not None:
+            check_place(of_rank(self._checkpoint))
         log = None if self._log is None else of_rank(self._log)
         self.watch = Watch(torch.device(args.device), log=log, start_step=state.global_step, **self._options)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.errors import UsageError
-from autotune.runtime.checkpoint import write_whole
+from autotune.runtime.checkpoint import check_place, write_whole
 from autotune.runtime.degrade import Failures
 from autotune.runtime.limits import Limit
 from autotune.runtime.readings import Meter
@@ -64,7 +64,7 @@ class GuardCallback(Callback):  # type: ignore[misc]  # the framework is not the
 
         Raises:
             UsageError: an option makes no sense; or several processes train, which must save and stop together.
-            EnvironmentTrouble: the log cannot be made.
+            EnvironmentTrouble: the log cannot be made, or no checkpoint be written at its place.
         """
         if os.environ.get(INSIDE_VARIABLE):
             return
@@ -73,6 +73,8 @@ class GuardCallback(Callback):  # type: ignore[misc]  # the framework is not the
                 f"{trainer.world_size} processes train together, and one that saves or stops waits for the others",
                 hint="leave checkpoint= and on_limit= out: then memory is watched and logged",
             )
+        if self._checkpoint is not None:
+            check_place(self._checkpoint)
         log = None if self._log is None else of_rank(self._log)
         device = trainer.strategy.root_device
         self.watch = Watch(device, log=log, start_step=trainer.global_step, **self._options)

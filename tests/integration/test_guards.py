@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.errors import MemoryWarning, UsageError
+from autotune.errors import EnvironmentTrouble, MemoryWarning, UsageError
 from autotune.published import FOLDER_VARIABLE
 from autotune.runtime import load_checkpoint
 from autotune.units import GIB
@@ -159,6 +159,15 @@ def test_one_of_several_processes_does_not_stop_alone(library: Library, tmp_path
         callback.on_train_begin(arguments, None, None)
 
 
+def test_a_place_where_no_checkpoint_can_be_is_told_before_the_trainer_s_first_step(
+    library: Library, tmp_path: Path
+) -> None:
+    trainer = hf_trainer(library, tmp_path / "out", hf_callback(library, checkpoint=tmp_path))
+    with pytest.raises(EnvironmentTrouble, match=r"no checkpoint can be written to .*: it is a folder"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
 # --- Lightning --------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +224,13 @@ def test_at_the_limit_lightning_saves_whole_and_goes_on(library: Library, tmp_pa
     assert [each.name for each in path.parent.iterdir()] == ["emergency.ckpt"]
     assert [event for event in events(log) if event[0] != "memory"] == [("checkpoint", 3), ("summary", 6)]
     assert [step for event, step in events(log) if event == "memory"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_place_where_no_checkpoint_can_be_is_told_before_lightning_s_first_step(
+    library: Library, tmp_path: Path
+) -> None:
+    with pytest.raises(EnvironmentTrouble, match=r"no checkpoint can be written to .*: it is a folder"):
+        fit(library, lightning_callback(library, tmp_path))
 
 
 def test_where_it_is_to_stop_lightning_stops_and_its_checkpoint_is_gone_on_from(

@@ -53,7 +53,7 @@ class CloserLook:
         self._steps = steps
         self._makers = Makers(training.phase)
         self._covered: set[int] = set()
-        """Ids of tensors that are accounted for."""
+        """Storages that are accounted for: a kept view keeps what it is a view of, and Python sees both."""
         self._has_graph = False
         """Whether a graph is kept that Python sees one end of."""
 
@@ -184,9 +184,9 @@ class CloserLook:
 
     def _loose(self, young: Iterable[torch.Tensor], nodes_before: int, names: Names) -> list[_Found]:
         """Tensors in no container that grows: chained ones, one that becomes larger, graphs and cycles without a holder."""
-        state_ids = {id(one) for values in self._training.optimizer.state.values() for one in tensors_in(values)}
-        grads = {id(one.grad) for one in self._training.model.parameters()}
-        left = [one for one in young if id(one) not in self._covered | state_ids | grads]
+        self._cover(one for values in self._training.optimizer.state.values() for one in tensors_in(values))
+        self._cover(one.grad for one in self._training.model.parameters() if one.grad is not None)
+        left = [one for one in young if _storage(one)[0] not in self._covered]
         found: list[_Found] = []
         lost: list[torch.Tensor] = []
         for group in _alike(left, self._makers.place_of):
@@ -296,12 +296,21 @@ class CloserLook:
         )
 
     def _cover(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._covered |= set(map(id, tensors))
+        self._covered |= {_storage(one)[0] for one in tensors}
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Behind tensors, views counted once."""
-    return sum({one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}.values())
+    return sum(dict(map(_storage, tensors)).values())
+
+
+def _storage(tensor: torch.Tensor) -> tuple[int, int]:
+    """What tells it apart, and its bytes; of tensors that have none (sparse ones), themselves."""
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return id(tensor), 0
+    return storage._cdata, storage.nbytes()
 
 
 def _last(container: Any, more: int) -> list[Any]:

@@ -124,6 +124,12 @@ def tensors(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     LIST.append(x.new_ones(MANY, WIDTH))
 
 
+def views(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
+    large = model.first(x.new_ones(MANY, x.shape[1])).detach()
+    LIST.append(large[:1])
+    LIST.append(large[1:2])
+
+
 def by_step(model: Body, x: torch.Tensor, result: torch.Tensor) -> None:
     DICT[f"step {step}"] = model.first(x).detach()
 
@@ -260,6 +266,7 @@ KEEPERS = {
     "graph: a running total": total,
     "tensors: in a list": tensors,
     "tensors: in a dict": by_step,
+    "tensors: views of large ones": views,
     "tensors: one becomes larger": larger,
     "hooks: forward": forward_hook,
     "hooks: on a gradient": gradient_hook,
