@@ -36,7 +36,7 @@ HOLDERS = {
     "graph: outputs in a dict": "dict DICT of growing.py",
     "graph: a running total": "the graph behind TOTAL of growing.py",
     "tensors: one becomes larger": "tensor HISTORY of growing.py becomes larger",
-    "tensors: views of large ones": "list LIST of growing.py",
+    "tensors: views of large ones": "list LIST of growing.py: views of larger tensors, which .clone() would let go",
     "state: a buffer becomes larger": "buffer seen of the model",
     "state: a parameter a step": "parameter extra.",
     "hooks: forward": "forward hooks of model.second (Linear)",

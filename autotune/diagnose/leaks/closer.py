@@ -178,9 +178,11 @@ class CloserLook:
         if not name.text and not name.rooted:
             return None  # ours
         kind = LeakKind.GRAPH if any(one.grad_fn is not None for one in tensors) else LeakKind.TENSORS
-        what = f"{type(container).__name__} {name.text}".rstrip()
+        what, size = f"{type(container).__name__} {name.text}".rstrip(), _bytes(tensors)
+        if size > 2 * sum(one.nbytes for one in tensors):
+            what += ": views of larger tensors, which .clone() would let go"
         self._cover(tensors)
-        return _Found(self._of(kind, what, tensors, more / self._steps, _bytes(tensors) / self._steps), container)
+        return _Found(self._of(kind, what, tensors, more / self._steps, size / self._steps), container)
 
     def _loose(self, young: Iterable[torch.Tensor], nodes_before: int, names: Names) -> list[_Found]:
         """Tensors in no container that grows: chained ones, one that becomes larger, graphs and cycles without a holder."""
