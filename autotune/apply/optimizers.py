@@ -126,5 +126,8 @@ def _group(group: dict[str, Any], flags: dict[str, bool]) -> dict[str, Any]:
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     """Whether its step calls the loss itself, several times (LBFGS): then nobody else can take the step."""
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    try:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+    except ValueError:  # not written in Python; those of PyTorch that need one are
+        return False
     return closure is not None and closure.default is inspect.Parameter.empty

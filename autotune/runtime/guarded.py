@@ -132,6 +132,7 @@ class Guard:
             )
         self._inside = bool(os.environ.get(INSIDE_VARIABLE))
         self._model, self._optimizer, self._others = model, optimizer, others
+        self._needs_closure = needs_closure(optimizer)
         self._applied: Applies = tuned if tuned is not None else Plain(accumulate, scaler)
         self._path = None if checkpoint is None or self._inside else of_rank(Path(checkpoint))
         if self._path is not None:
@@ -203,7 +204,7 @@ class Guard:
             MemoryStop: the step was taken, and the limit passed.
             torch.OutOfMemoryError or what else said so: no step was taken; a note says why the batch was not split.
         """
-        if needs_closure(self._optimizer):
+        if self._needs_closure:
             raise UsageError(
                 f"{type(self._optimizer).__name__} takes a closure, which it calls several times in a step",
                 hint="call optimizer.step(closure) yourself, with guard.backward(loss, batch) in the closure, and after it"

@@ -15,15 +15,14 @@ class NotCut(Exception):
 
 
 def count_samples(batch: object) -> int:
-    """Samples of a batch: the length of the first dimension of its first tensor that has one, other than 1 if there is such a
-    tensor, since what has one row belongs to every sample.
+    """Samples of a batch: the length of the first dimension of its first tensor that has one.
 
     Raises:
-        NotCut: it holds no tensor with a dimension.
+        NotCut: it holds no such tensor.
     """
-    rows = [tensor.shape[0] for tensor in tensors(batch) if tensor.dim() > 0]
-    if rows:
-        return next((number for number in rows if number != 1), 1)
+    for tensor in tensors(batch):
+        if tensor.dim() > 0:
+            return tensor.shape[0]
     raise NotCut(f"the batch is {describe(batch)}, in which samples cannot be counted")
 
 
@@ -36,9 +35,9 @@ def own(batch: Any) -> Any:
 def halve(batch: object) -> tuple[object, object] | None:
     """The batch as two of the same form, the first with the odd sample; None where it has a single sample.
 
-    Cut are all tensors (views, nothing is copied) and lists whose length is the number of samples, unless they are of
-    tensors that have a row for each sample themselves. What has one row, no dimension or is no tensor belongs to every
-    sample and is in both.
+    Cut are all tensors (views, nothing is copied) and lists whose length is the number of samples. A batch that is itself a
+    list with tensors is no such list: PyTorch's loader puts an entry for each input into it, not for each sample. What has one
+    row, no dimension or is no tensor belongs to every sample and is in both.
 
     Raises:
         NotCut: a tensor has another number of rows.
@@ -47,7 +46,10 @@ def halve(batch: object) -> tuple[object, object] | None:
     if samples < 2:
         return None
     middle = (samples + 1) // 2
-    return _part(batch, samples, slice(0, middle)), _part(batch, samples, slice(middle, samples))
+    first, second = slice(0, middle), slice(middle, samples)
+    if isinstance(batch, list) and any(isinstance(item, torch.Tensor) for item in batch):
+        return [_part(item, samples, first) for item in batch], [_part(item, samples, second) for item in batch]
+    return _part(batch, samples, first), _part(batch, samples, second)
 
 
 def _part(part: Any, samples: int, where: slice) -> Any:
@@ -64,8 +66,7 @@ def _part(part: Any, samples: int, where: slice) -> Any:
         items = [_part(item, samples, where) for item in part]
         return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
     if isinstance(part, list):
-        by_sample = len(part) == samples and not _of_columns(part, samples)
-        return part[where] if by_sample else [_part(item, samples, where) for item in part]
+        return part[where] if len(part) == samples else [_part(item, samples, where) for item in part]
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         anew: Any = copy.copy(part)
         for field in dataclasses.fields(part):
@@ -74,12 +75,6 @@ def _part(part: Any, samples: int, where: slice) -> Any:
     if part is None or isinstance(part, bool | int | float | str | bytes):
         return part
     raise NotCut(f"the batch has a part of type {type(part).__name__}, which cannot be cut into samples")
-
-
-def _of_columns(part: list[Any], samples: int) -> bool:
-    """Whether a list holds a tensor for each input, as collating makes them, and none for each sample."""
-    rows = {item.shape[0] for item in part if isinstance(item, torch.Tensor) and item.dim() > 0}
-    return samples in rows and rows <= {1, samples}
 
 
 def _rows(tensor: torch.Tensor, samples: int, where: slice) -> torch.Tensor:

@@ -429,24 +429,8 @@ def test_a_list_of_as_many_tensors_as_there_are_samples_is_cut_by_samples(sample
     assert_same_gradients(gradients(model), reference(mean_square, make_batch(mean_square, samples))[0])
 
 
-def test_a_tensor_of_one_row_that_comes_first_hides_no_samples() -> None:
-    inputs, targets = make_batch(mean_square, 8)
-    positions, seen = torch.arange(WIDTH).unsqueeze(0), []
-
-    def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        seen.append((batch["positions"].shape[0], batch["inputs"].shape[0]))
-        if len(batch["inputs"]) > 4:
-            raise out_of_memory()
-        return mean_square(model, (batch["inputs"], batch["targets"]))
-
-    guarded(make_model(), splittable=True).backward(
-        loss, {"positions": positions, "inputs": inputs, "targets": targets}
-    )
-    assert seen == [(1, 8), (1, 4), (1, 4)]
-
-
 def test_a_list_with_a_tensor_of_its_own_for_each_sample_is_cut_between_them() -> None:
-    boxes = [torch.zeros(2, 4), torch.ones(5, 4)]
+    boxes = [torch.zeros(2, 4), torch.ones(1, 4)]  # as many rows as there are samples, or one, by chance
     halves = halve({"images": torch.zeros(2, 3), "boxes": boxes})
     assert halves is not None
     assert [half["boxes"] for half in halves] == [boxes[:1], boxes[1:]]  # type: ignore[index]
