@@ -397,9 +397,12 @@ def diagnose(
     recommendation: str | os.PathLike[str] = "autotune.json",
     storage: str | os.PathLike[str] | None = None,
     observer: SearchObserver | None = None,
+    keep: Callable[[Findings], None] | None = None,
     **options: Unpack[PlanOptions],
 ) -> Findings:
     """What a training does with memory over many steps: above all whether something grows, what, and made where.
+
+    Sections that have no answer, because their training ended too early, are among ``Findings.unanswered``.
 
     Args:
         workload: as in ``find_max_batch``, but no command.
@@ -413,10 +416,11 @@ def diagnose(
         recommendation: an ``autotune.json``; there need be none.
         storage: ledger to look for an earlier answer in; there need be none.
         observer: is told what happens; default: as in ``find_max_batch``.
+        keep: is given what was found after each section that has an answer, for whoever is stopped before the last.
         options: ``device``, ``memory_limit``, ``timeout_s``, ``seed``, ``precision`` … as in ``find_max_batch``.
 
     Raises:
-        NothingFits: not even one step fits.
+        NothingFits: not even one step fits. This error and the next two: only where no section has an answer.
         WorkloadError: the workload fails by itself; ``detail`` is its traceback.
         EnvironmentTrouble: device or processes are not usable.
         UsageError: an argument makes no sense.
@@ -437,6 +441,7 @@ def diagnose(
             storage=storage,
         ),
         observer=observer,
+        keep=keep or (lambda findings: None),
     )
 
 

@@ -15,6 +15,12 @@ from torch import nn
 from autotune.apply.unsupported import Unsupported
 from autotune.errors import UsageError
 
+if dist.is_available():
+    # Functions of this module have the group of the moment at which it is imported as their default, and DDP imports it
+    # late (PyTorch 2.13). A group that they hold outlives destroy_process_group, and the threads of gloo then run on
+    # while Python ends, which aborts now and then ("terminate called without an active exception"). So: before any group.
+    import torch.distributed.nn.functional  # noqa: F401
+
 
 def count() -> int:
     """Ranks that train together; 1 without a process group."""
