@@ -20,7 +20,7 @@ from autotune.errors import UsageError
 if dist.is_available():
     # Functions of this module take the group that there is when it is imported as their default, and DDP imports it late
     # (PyTorch 2.13): a group that they refer to is never destroyed. So it is imported before there is one.
-    import torch.distributed.nn.functional  # noqa: F401
+    import torch.distributed.nn.functional
 
 
 def count() -> int:
