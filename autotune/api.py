@@ -92,7 +92,7 @@ def find_max_batch(
         start_batch: first size to try, where the limit is not foretold from a recording.
         max_batch: largest size to try.
         timeout_s: wall limit of one probe, seconds.
-        time_budget_s: wall limit of the search, seconds.
+        time_budget_s: wall limit of this call, seconds; one that goes on with a search has the whole of its own.
         device_wait_s: how long probes of other searches on the device are waited for, each time, seconds; 0 = not at all.
         seed: of every probe.
         eval_batch: evaluate in batches of this size; default: of the training batch's, as far as they fit.
