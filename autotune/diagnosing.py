@@ -119,7 +119,7 @@ def run_sections(
         to_come = sections[number:]
         if ended is not None:
             first = first or ended.error
-            unanswered.append(_because(ended.error, section, ended.error.message))
+            unanswered.append(_because(ended.error, section))
             if ended.of_all:
                 unanswered += [_because(ended.error, other, f"not looked at, as {section} ended") for other in to_come]
                 break
@@ -131,15 +131,15 @@ def run_sections(
     return replace(looker.findings, unanswered=tuple(unanswered))
 
 
-def _because(error: AutotuneError, section: Section, message: str) -> Unanswered:
-    own = message == error.message
+def _because(error: AutotuneError, section: Section, message: str = "") -> Unanswered:
+    """Why a section has no answer: the error by itself, or another message about its kind."""
     return Unanswered(
         section=section,
         kind=error.kind,
         exit_code=error.exit_code,
-        message=message,
-        hint=error.hint if own else "",
-        detail=error.detail if own else "",
+        message=message or error.message,
+        hint="" if message else error.hint,
+        detail="" if message else error.detail,
     )
 
 

@@ -89,10 +89,10 @@ class Looker:
 
     def _examine(self, section: Section) -> Examined:
         """How a training at the first of the sizes that trains ended; at the very first where none does."""
-        sizes, first = self._sizes, None
+        sizes, tried = self._sizes, dict[int, Examined]()
         while True:
             self._say(f"{section}: training at batch {sizes[0]} ...")
-            ended = self._launcher.examine(
+            ended = tried[sizes[0]] = self._launcher.examine(
                 section,
                 sizes[0],
                 self.findings.settings,
@@ -100,13 +100,14 @@ class Looker:
                 steps=self._steps,
                 output=self._output,
             )
-            first = first or ended
             if len(sizes) == 1 or ended.outcome not in _OF_SIZE or _step_of(ended) > 1:
                 break
             del sizes[0]
         del sizes[1:]
-        self.findings = replace(self.findings, batch_size=sizes[0])
-        return first if ended.outcome in _OF_SIZE else ended  # the first one says best why no size trains
+        # Where no size trains, the first one says best why.
+        size = next(iter(tried)) if ended.outcome in _OF_SIZE else sizes[0]
+        self.findings = replace(self.findings, batch_size=size)
+        return tried[size]
 
     def _verify(self) -> None:
         """See which setting of the allocator helps, if memory lies in pieces."""
