@@ -5,44 +5,22 @@ Importing this file costs next to nothing: what a call needs comes with the call
 
 from __future__ import annotations
 
+import os
 import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack
+
+from autotune import signatures as types
 
 if typing.TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Unpack
-
-    from autotune.errors import AutotuneError
-    from autotune.executors.asked import Where
-    from autotune.front.max_batch import MaxBatch
-    from autotune.front.observer import LogObserver
-    from autotune.model import (
-        Bucketed,
-        Diagnosis,
-        Explanation,
-        Findings,
-        Machine,
-        Plan,
-        ProbeResult,
-        SearchRecord,
-        SearchResult,
-        WorkloadInfo,
-    )
-    from autotune.planning import PlanOptions
-    from autotune.ports import SearchObserver
-    from autotune.recommended.checked import Checked
-    from autotune.recommended.given import CheckOptions
-    from autotune.report.page.view import View
+    from autotune.signatures import LogObserver, MaxBatch
 else:
 
     def __getattr__(name: str) -> object:
         """The classes among what is offered: they come with all that they are made of."""
-        import importlib
-
-        homes = {"LogObserver": "autotune.front.observer", "MaxBatch": "autotune.front.max_batch"}
-        if name not in homes:
+        if name not in ("LogObserver", "MaxBatch"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
+        return getattr(types, name)
 
 
 def find_max_batch(
@@ -75,11 +53,11 @@ def find_max_batch(
     ranks: int | str = 1,
     storage: str | os.PathLike[str] | None = None,
     fresh: bool = False,
-    observer: SearchObserver | None = None,
+    observer: types.SearchObserver | None = None,
     executor: str = "local",
     workers: str | int | None = None,
     executor_options: Sequence[str] = (),
-) -> MaxBatch:
+) -> types.MaxBatch:
     """The largest batch size that surely trains here, found in processes of their own.
 
     The calling process is left as found: no device context, no memory, same weights, random state and modes. Called
@@ -114,7 +92,7 @@ def find_max_batch(
         start_batch: first size to try, where the limit is not foretold from a recording.
         max_batch: largest size to try.
         timeout_s: wall limit of one probe, seconds.
-        time_budget_s: wall limit of the search, seconds.
+        time_budget_s: wall limit of this call, seconds; one that goes on with a search has the whole of its own.
         device_wait_s: how long probes of other searches on the device are waited for, each time, seconds; 0 = not at all.
         seed: of every probe.
         eval_batch: evaluate in batches of this size; default: of the training batch's, as far as they fit.
@@ -185,8 +163,8 @@ def plan(
     script_args: Sequence[str] = (),
     command: Sequence[str] = (),
     templates: Sequence[str] = (),
-    **options: Unpack[PlanOptions],
-) -> Plan:
+    **options: Unpack[types.PlanOptions],
+) -> types.Plan:
     """A checked plan for ``FILE.py[:NAME]`` or ``pkg.mod[:NAME]``, or for a training command.
 
     Args:
@@ -205,13 +183,13 @@ def plan(
 
 
 def search(
-    plan: Plan,
+    plan: types.Plan,
     *,
     storage: str | None = None,
     fresh: bool = False,
-    observer: SearchObserver | None = None,
-    **where: Unpack[Where],
-) -> SearchResult:
+    observer: types.SearchObserver | None = None,
+    **where: Unpack[types.Where],
+) -> types.SearchResult:
     """Find the largest safe batch of a planned search, resuming or confirming what the ledger knows.
 
     ``where`` says where probes run, as ``find_max_batch`` explains: ``executor``, ``workers`` and ``executor_options``.
@@ -226,13 +204,13 @@ def search(
 
 
 def search_kinds(
-    plan: Plan,
+    plan: types.Plan,
     *,
     storage: str | None = None,
     fresh: bool = False,
-    observer: SearchObserver | None = None,
-    **where: Unpack[Where],
-) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+    observer: types.SearchObserver | None = None,
+    **where: Unpack[types.Where],
+) -> tuple[types.SearchResult, tuple[types.SearchResult | types.AutotuneError, ...]]:
     """The same for each kind of machine among the workers; each has an answer of its own.
 
     Returns:
@@ -248,14 +226,14 @@ def search_kinds(
 
 
 def search_buckets(
-    plan: Plan,
+    plan: types.Plan,
     buckets: Sequence[int],
     *,
     storage: str | None = None,
     fresh: bool = False,
-    observer: SearchObserver | None = None,
-    **where: Unpack[Where],
-) -> Bucketed:
+    observer: types.SearchObserver | None = None,
+    **where: Unpack[types.Where],
+) -> types.Bucketed:
     """The same for each length bucket by itself; that nothing fits, or time ran out, is then told for each.
 
     Args:
@@ -274,8 +252,8 @@ def search_buckets(
 def check(
     path: str | os.PathLike[str] = "autotune.json",
     workload: str | os.PathLike[str] | Sequence[str] | None = None,
-    **options: Unpack[CheckOptions],
-) -> Checked:
+    **options: Unpack[types.CheckOptions],
+) -> types.Checked:
     """See whether a recommendation still holds and is safe here: a gate before training.
 
     Workload, device and versions are compared with what the file was made for. If they are the same, one long probe in a
@@ -303,8 +281,8 @@ def check(
 def examine(
     path: str | os.PathLike[str],
     workload: str | os.PathLike[str] | Sequence[str] | None = None,
-    **options: Unpack[CheckOptions],
-) -> Checked:
+    **options: Unpack[types.CheckOptions],
+) -> types.Checked:
     """As ``check``, for whoever goes on where the file does not hold: that is a value here, with the plan to ask again.
 
     Raises:
@@ -315,7 +293,7 @@ def examine(
     return checking.examine(path, workload, **options)
 
 
-def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
+def inspect(plan: types.Plan) -> tuple[types.WorkloadInfo, types.Machine]:
     """What is recognised in the workload, and the machine it would run on; no training step is run.
 
     Raises:
@@ -327,7 +305,7 @@ def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
     return laboratory.inspect(plan)
 
 
-def searches(storage: str | None = None, limit: int = 50) -> tuple[SearchRecord, ...]:
+def searches(storage: str | None = None, limit: int = 50) -> tuple[types.SearchRecord, ...]:
     """The ledger's searches, newest first.
 
     Raises:
@@ -339,7 +317,7 @@ def searches(storage: str | None = None, limit: int = 50) -> tuple[SearchRecord,
     return kept.searches(storage, limit)
 
 
-def show(search_id: str, storage: str | None = None) -> tuple[SearchRecord, tuple[ProbeResult, ...]]:
+def show(search_id: str, storage: str | None = None) -> tuple[types.SearchRecord, tuple[types.ProbeResult, ...]]:
     """One search and its probes; a unique beginning of the id is enough.
 
     Raises:
@@ -351,7 +329,9 @@ def show(search_id: str, storage: str | None = None) -> tuple[SearchRecord, tupl
     return kept.show(search_id, storage)
 
 
-def explain(search_id: str | None = None, *, batch_size: int | None = None, storage: str | None = None) -> Explanation:
+def explain(
+    search_id: str | None = None, *, batch_size: int | None = None, storage: str | None = None
+) -> types.Explanation:
     """Where the memory of a batch size goes, as foretold from a search's recording or as its probes measured it.
 
     Args:
@@ -368,7 +348,7 @@ def explain(search_id: str | None = None, *, batch_size: int | None = None, stor
     return kept.explain(search_id, batch_size, storage)
 
 
-def report(search_id: str | None = None, *, storage: str | None = None) -> View:
+def report(search_id: str | None = None, *, storage: str | None = None) -> types.View:
     """What a report shows of a search, in whatever state it is; ``autotune.report.page`` writes it in several formats.
 
     Args:
@@ -396,10 +376,13 @@ def diagnose(
     output: str | os.PathLike[str] | None = None,
     recommendation: str | os.PathLike[str] = "autotune.json",
     storage: str | os.PathLike[str] | None = None,
-    observer: SearchObserver | None = None,
-    **options: Unpack[PlanOptions],
-) -> Findings:
+    observer: types.SearchObserver | None = None,
+    keep: Callable[[types.Findings], None] | None = None,
+    **options: Unpack[types.PlanOptions],
+) -> types.Findings:
     """What a training does with memory over many steps: above all whether something grows, what, and made where.
+
+    Sections that have no answer, because their training ended too early, are among ``Findings.unanswered``.
 
     Args:
         workload: as in ``find_max_batch``, but no command.
@@ -413,10 +396,11 @@ def diagnose(
         recommendation: an ``autotune.json``; there need be none.
         storage: ledger to look for an earlier answer in; there need be none.
         observer: is told what happens; default: as in ``find_max_batch``.
+        keep: is given what was found after each section that has an answer, for whoever is stopped before the last.
         options: ``device``, ``memory_limit``, ``timeout_s``, ``seed``, ``precision`` … as in ``find_max_batch``.
 
     Raises:
-        NothingFits: not even one step fits.
+        NothingFits: not even one step fits. This error and the next two: only where no section has an answer.
         WorkloadError: the workload fails by itself; ``detail`` is its traceback.
         EnvironmentTrouble: device or processes are not usable.
         UsageError: an argument makes no sense.
@@ -437,10 +421,11 @@ def diagnose(
             storage=storage,
         ),
         observer=observer,
+        keep=keep or (lambda findings: None),
     )
 
 
-def doctor(storage: str | None = None) -> Diagnosis:
+def doctor(storage: str | None = None) -> types.Diagnosis:
     """What is installed, which devices work, who else uses them, what bounds memory, whether the ledger can be used.
 
     Never raises: whatever cannot be found out is a fact of its own. Runs a small product on every device that no probe

@@ -297,11 +297,10 @@ class Session:
         if not plan.space and plan.effective_batch is None:
             return self._with_own_loader(best)
         from autotune.knobs import make_space
+        from autotune.search.imagine import still_to_come_s
         from autotune.search.settings import SettingsFinder, spent
 
-        budget_s = plan.time_budget_s
-        if budget_s is not None:  # the strategy counts what all probes took, those of an earlier run included
-            budget_s += spent(history) - (time.monotonic() - self._started)
+        before_s = spent(history)  # by earlier commands, which had budgets of their own
         space, _ = make_space(plan.settings, plan.space, self._workload.traits, device)
         settings_finder = SettingsFinder(
             finder=best,
@@ -311,7 +310,8 @@ class Session:
             world=plan.world,
             trials=plan.trials,
             seed=plan.seed,
-            time_budget_s=budget_s,
+            time_budget_s=None if plan.time_budget_s is None else before_s + plan.time_budget_s,
+            gone_s=lambda known: before_s + self._elapsed_s + still_to_come_s(known),
             compares=not plan.source.command,
         )
         if "loader_workers" not in space.loading_knobs:
@@ -413,7 +413,12 @@ class Session:
 
     def _out_of_time(self) -> bool:
         budget = self._plan.time_budget_s
-        return budget is not None and time.monotonic() - self._started >= budget
+        return budget is not None and self._elapsed_s >= budget
+
+    @property
+    def _elapsed_s(self) -> float:
+        """Wall time of this command."""
+        return time.monotonic() - self._started
 
     def _result(
         self, record: SearchRecord, answer: Answer, probes: tuple[ProbeResult, ...], *, new: int, from_ledger: bool
@@ -429,7 +434,7 @@ class Session:
             answer=answer,
             probes=probes,
             new_probes=new,
-            seconds=time.monotonic() - self._started,
+            seconds=self._elapsed_s,
             created=datetime.now(UTC),
             from_ledger=from_ledger,
         )

@@ -1,7 +1,7 @@
 """The probes of a diagnosis: a change is tried on the training in a fresh process before anything is said of it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from autotune.diagnose.advising import (
@@ -18,7 +18,7 @@ from autotune.diagnose.advising import (
 from autotune.diagnose.fragmentation.candidates import candidates
 from autotune.diagnose.fragmentation.judge import judge_remedy
 from autotune.diagnose.fragmentation.judge import ranked as ranked_remedies
-from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError, WorkloadError
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, UsageError, WorkloadError
 from autotune.memory.allocator_config import Unreplayable
 from autotune.model import (
     ALLOCATOR_VARIABLES,
@@ -26,6 +26,7 @@ from autotune.model import (
     Advised,
     Budget,
     Cause,
+    Failure,
     Form,
     Fragmentation,
     FragmentEvidence,
@@ -125,33 +126,12 @@ class Adviser:
         """
         base = self._probe("the training as it is", batch_size, settings, Reason.BASELINE)
         if base.outcome not in _OF_MEMORY:
-            raise _failed(base)
+            raise training_error(Section.ADVICE, batch_size, base.outcome, base.failure)
         if base.failure is not None and base.failure.cause is Cause.GROWTH:
             why = "nothing was tried: memory grows from step to step, and no setting cures that"
             return Advised(peak_bytes=None, seconds_per_sample=None, without=(why,))
-        said: list[Advice | str] = []
         tried, why_not = changes(settings, self._workload.traits, self._machine.device)
-        for changed in tried:
-            change, does = change_of(changed, settings)
-            if changed.allocator != settings.allocator and not settings.allocator and _in_environment():
-                said.append(f"{change}: the environment configures the allocator")
-                continue
-            try:
-                probe = self._probe(change, batch_size, changed, Reason.CHANGE)
-            except EnvironmentTrouble as error:
-                if changed.allocator == settings.allocator:
-                    raise
-                said.append(f"{change}: {error.message}")  # the platform does not have it
-                continue
-            judged = judge_change(change, does, base, probe, self._machine.device)
-            if isinstance(judged, Advice) and change.partition("=")[0] in COMPARED:
-                judged = self._compared(judged, batch_size, settings, changed)
-            said.append(judged)
-        smaller = batch_size // 2
-        if smaller:
-            change, does = f"batch {smaller} instead of {batch_size}", "accumulation would keep the effective batch"
-            probe = self._probe(change, smaller, settings, Reason.SHRINK)
-            said.append(judge_change(change, does, base, probe, self._machine.device))
+        said = tuple(self._as_far_as_it_goes(tried, base, settings))
         return Advised(
             peak_bytes=peak_of(base),
             seconds_per_sample=seconds_per_sample(base),
@@ -164,6 +144,44 @@ class Adviser:
             ),
             without=(*(one for one in said if isinstance(one, str)), *why_not),
         )
+
+    def _as_far_as_it_goes(
+        self, tried: Sequence[Settings], base: ProbeResult, settings: Settings
+    ) -> Iterator[Advice | str]:
+        """What comes out of each change, until no more probes can be run: what was measured before stands."""
+        try:
+            yield from self._outcomes(tried, base, settings)
+        except EnvironmentTrouble as error:
+            yield f"nothing further was tried: {error.message}"
+
+    def _outcomes(self, tried: Sequence[Settings], base: ProbeResult, settings: Settings) -> Iterator[Advice | str]:
+        """What comes out of each change, and of half the batch, one by one; words where it is no advice.
+
+        Raises:
+            EnvironmentTrouble: no more probes can be run.
+        """
+        batch_size = base.batch_size
+        for changed in tried:
+            change, does = change_of(changed, settings)
+            if changed.allocator != settings.allocator and not settings.allocator and _in_environment():
+                yield f"{change}: the environment configures the allocator"
+                continue
+            try:
+                probe = self._probe(change, batch_size, changed, Reason.CHANGE)
+            except EnvironmentTrouble as error:
+                if changed.allocator == settings.allocator:
+                    raise
+                yield f"{change}: {error.message}"  # the platform does not have it
+                continue
+            judged = judge_change(change, does, base, probe, self._machine.device)
+            if isinstance(judged, Advice) and change.partition("=")[0] in COMPARED:
+                judged = self._compared(judged, batch_size, settings, changed)
+            yield judged
+        smaller = batch_size // 2
+        if smaller:
+            change, does = f"batch {smaller} instead of {batch_size}", "accumulation would keep the effective batch"
+            probe = self._probe(change, smaller, settings, Reason.SHRINK)
+            yield judge_change(change, does, base, probe, self._machine.device)
 
     def _probe(self, what: str, batch_size: int, settings: Settings, reason: Reason) -> ProbeResult:
         self._say(f"advice: a probe of {what} ...")
@@ -199,12 +217,23 @@ def _compared_size(batch_size: int) -> int:
 _OF_MEMORY = (Outcome.FITS, Outcome.UNSAFE, Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
 
 
-def _failed(probe: ProbeResult) -> AutotuneError:
-    failure = probe.failure
-    message = failure.message if failure else probe.outcome.value
-    kind = UsageError if probe.outcome is Outcome.UNSUPPORTED else WorkloadError
-    return kind(
-        f"training at batch {probe.batch_size} fails: {message}",
-        hint=failure.hint if failure else "",
-        detail=failure.traceback if failure else "",
+_KINDS: dict[Outcome, type[AutotuneError]] = {
+    Outcome.OUT_OF_MEMORY: NothingFits,
+    Outcome.HOST_OUT_OF_MEMORY: NothingFits,
+    Outcome.CRASHED: EnvironmentTrouble,
+    Outcome.TIMED_OUT: EnvironmentTrouble,
+    Outcome.UNRELIABLE: EnvironmentTrouble,
+    Outcome.UNSUPPORTED: UsageError,
+}
+"""What is in the way where a training ended so; else it fails by itself."""
+
+
+def training_error(section: Section, batch_size: int, outcome: Outcome, failure: Failure | None) -> AutotuneError:
+    """Why a section has no answer, by how its training ended."""
+    if failure is None:
+        return EnvironmentTrouble(f"the training at batch {batch_size} ended without an answer for {section}")
+    where = f", phase {failure.phase}" if failure.phase else ""
+    hint = failure.hint or ("name a smaller one: --batch 1" if outcome is Outcome.OUT_OF_MEMORY else "")
+    return _KINDS.get(outcome, WorkloadError)(
+        f"training at batch {batch_size} fails{where}: {failure.message}", hint=hint, detail=failure.traceback
     )

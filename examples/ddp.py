@@ -6,7 +6,7 @@ With autotune.json the batch, precision and all other settings are those it reco
 together (``parallel``), ``prepare`` joins them; where not, DDP does as before. As a diff of the script without autotune:
 
     +import autotune
-    +from autotune.apply import parallelise
+    +from autotune.apply import leave_group, parallelise
 
     -    model = DistributedDataParallel(make_model().to(device))
     -    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
@@ -19,10 +19,11 @@ together (``parallel``), ``prepare`` joins them; where not, DDP does as before. 
     -        value.backward()
     -        optimizer.step()
     +        value = tuned.train_step(model, optimizer, loss, batches(tuned))
+    -    dist.destroy_process_group()
+    +    leave_group()
 """
 
 import argparse
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import autotune  # 1
-from autotune.apply import parallelise  # 2
+from autotune.apply import leave_group, parallelise  # 2
 
 BATCH_SIZE = 16
 """Of one rank, without autotune.json."""
@@ -140,5 +141,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a small GPT on bytes; start it with torchrun.")
     parser.add_argument("--steps", type=int, default=50)
     train(parser.parse_args().steps)
-    gc.collect()  # model and optimizer hold on to the group, whose threads must end before Python does
-    dist.destroy_process_group()
+    leave_group()  # 7

@@ -7,7 +7,7 @@ autotune.json the batch and all settings are those it recommends; where they do 
 (``parallel``), the script shards as before. As a diff of the script without autotune:
 
     +import autotune
-    +from autotune.apply import parallelise
+    +from autotune.apply import leave_group, parallelise
     +from autotune.model import Parallel, Settings
 
     -    model = make_model()
@@ -24,10 +24,11 @@ autotune.json the batch and all settings are those it recommends; where they do 
     -        value.backward()
     -        optimizer.step()
     +        value = tuned.train_step(model, optimizer, loss, batches(tuned))
+    -    dist.destroy_process_group()
+    +    leave_group()
 """
 
 import argparse
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import autotune  # 1
-from autotune.apply import parallelise  # 2
+from autotune.apply import leave_group, parallelise  # 2
 from autotune.model import Parallel, Settings  # 3
 
 BATCH_SIZE = 16
@@ -146,5 +147,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a small GPT on bytes; start it with torchrun.")
     parser.add_argument("--steps", type=int, default=50)
     train(parser.parse_args().steps)
-    gc.collect()  # model and optimizer hold on to the group, whose threads must end before Python does
-    dist.destroy_process_group()
+    leave_group()  # 8

@@ -8,6 +8,7 @@ allocator's environment must be set before the device starts, so it is a fact of
 from autotune.apply.applied import Applied
 from autotune.apply.blocks import find_blocks, own_switch
 from autotune.apply.parallel import parallelise
+from autotune.apply.ranks import leave_group
 from autotune.apply.unsupported import Unsupported
 
-__all__ = ["Applied", "Unsupported", "find_blocks", "own_switch", "parallelise"]
+__all__ = ["Applied", "Unsupported", "find_blocks", "leave_group", "own_switch", "parallelise"]

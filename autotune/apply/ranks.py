@@ -3,7 +3,9 @@
 Nothing here starts a process group: whoever starts the ranks does (``torch.distributed.init_process_group``).
 """
 
+import gc
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import cast
@@ -14,6 +16,11 @@ from torch import nn
 
 from autotune.apply.unsupported import Unsupported
 from autotune.errors import UsageError
+
+if dist.is_available():
+    # Functions of this module take the group that there is when it is imported as their default, and DDP imports it late
+    # (PyTorch 2.13): a group that they refer to is never destroyed. So it is imported before there is one.
+    import torch.distributed.nn.functional
 
 
 def count() -> int:
@@ -34,6 +41,26 @@ def check_joined() -> None:
             f"this process is one of {started} ranks, and torch.distributed does not know the others yet",
             hint="call torch.distributed.init_process_group() before the model is prepared",
         )
+
+
+def leave_group() -> None:
+    """Destroy the process group at the end of a training, once its model and optimizer are gone.
+
+    ``destroy_process_group`` by itself leaves the threads of gloo running where anything still refers to a group: cycles
+    of Python objects do, and DTensor's cache of shardings (FSDP, tensor parallel). Such a thread that lets go of the last
+    work while Python ends makes the process abort after all was done (``terminate called without an active exception``;
+    PyTorch 2.13, on a busy machine).
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    gc.collect()
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor import debug
+
+        clear = getattr(debug, "_clear_sharding_prop_cache", None)  # PyTorch has no public name for it
+        if clear is not None:
+            clear()
+    dist.destroy_process_group()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

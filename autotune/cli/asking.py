@@ -21,6 +21,8 @@ from autotune.report.document import bucket_document, bucket_fields, document, f
 from autotune.report.fields import Document, FailureDocument
 
 Found = TypeVar("Found")
+_KIND_DIGITS = 8
+"""Of a kind's fingerprint in the name of its file: four thousand million, for a handful of kinds."""
 
 
 def ask(asked: Asked, *, recommend: bool) -> SearchResult:
@@ -160,13 +162,17 @@ def keep(asked: Asked, result: SearchResult) -> None:
 def keep_other_kind(asked: Asked, result: SearchResult) -> Path | None:
     """Write the recommendation for another kind of machine beside that for the first; returns where, if one was asked for.
 
+    The file is named after the kind alone: its device, and a few digits of what else tells it from others of that name
+    (memory, driver, versions). So no two kinds share a name, and each has the same one in every run.
+
     Raises:
         EnvironmentTrouble: it could not be written.
     """
     if asked.output is None:
         return None
     name = re.sub(r"[^a-z0-9]+", "-", result.machine.device_name.lower()).strip("-") or result.machine.device
-    path = asked.output.with_name(f"{asked.output.stem}.{name}{asked.output.suffix}")
+    kind = result.machine.fingerprint[:_KIND_DIGITS]
+    path = asked.output.with_name(f"{asked.output.stem}.{name}-{kind}{asked.output.suffix}")
     write_whole(path, to_text(document(result)))
     return path
 

@@ -1,14 +1,18 @@
 """``autotune diagnose``: what a training does with memory over many steps, and what is wrong with it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune import api
 from autotune.cli.invocation import Invocation
 from autotune.cli.options import Device, DeviceWait, Json, Quiet, ScriptArgs, Storage
-from autotune.errors import CheckFailed, UsageError
+from autotune.cli.signals import Stopped
+from autotune.errors import CheckFailed, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from autotune.model import Findings
 
 _Model = Annotated[
     str | None,
@@ -75,12 +79,13 @@ def diagnose(
 ) -> None:
     """Train for some steps and say what leaks, what the peak consists of, what lies in pieces, and what to do.
 
-    Exit code 0 if nothing is wrong, 6 if memory grows from step to step, lies in pieces, or ran out.
+    Exit code 0 if nothing is wrong, 6 if memory grows from step to step, lies in pieces, or ran out. If nothing is wrong
+    with what was looked at and a section has no answer, that of its error: 3 does not fit, 4 the training fails, 5 it
+    crashed or took too long.
     """
     from autotune.cli.asking import verbosity
     from autotune.cli.console import Screen
     from autotune.cli.progress import Progress
-    from autotune.report.findings import findings_json, findings_text
 
     invocation: Invocation = context.obj
     ref, script_args, words = invocation.split(model, args or ())
@@ -90,22 +95,48 @@ def diagnose(
             hint="give a file with make_model() and make_batch(batch_size): autotune init writes one",
         )
     progress = Progress(Screen(stderr=True), verbosity(quiet=quiet, verbose=False))
-    with progress:
-        findings = api.diagnose(
-            ref,
-            script_args=script_args,
-            batch=batch,
-            steps=steps,
-            only=(only,) if only else (),
-            output=output,
-            storage=storage,
-            observer=progress,
-            memory_limit=memory_limit,
-            device=device,
-            timeout_s=timeout,
-            device_wait_s=device_wait,
-            seed=seed,
-        )
-    Screen(stderr=False).say(findings_json(findings) if json else findings_text(findings))
+    kept: list[Findings] = []
+    try:
+        with progress:
+            findings = api.diagnose(
+                ref,
+                script_args=script_args,
+                batch=batch,
+                steps=steps,
+                only=(only,) if only else (),
+                output=output,
+                storage=storage,
+                observer=progress,
+                keep=kept.append,
+                memory_limit=memory_limit,
+                device=device,
+                timeout_s=timeout,
+                device_wait_s=device_wait,
+                seed=seed,
+            )
+    except (Stopped, KeyboardInterrupt) as stop:
+        if not kept:
+            raise
+        _show(kept[-1], json=json)
+        raise _interrupted(kept[-1], stop) from stop
+    _show(findings, json=json)
     if not findings.clean:
-        raise typer.Exit(CheckFailed.exit_code)
+        raise typer.Exit(CheckFailed.exit_code if findings.wrong else findings.unanswered[0].exit_code)
+
+
+def _show(findings: "Findings", *, json: bool) -> None:
+    from autotune.cli.console import Screen
+    from autotune.report.findings import findings_json, findings_text
+
+    Screen(stderr=False).say(findings_json(findings) if json else findings_text(findings))
+
+
+def _interrupted(findings: "Findings", stop: Stopped | KeyboardInterrupt) -> Interrupted:
+    """Ctrl-C or SIGTERM as an error that says how to look at the rest."""
+    name, exit_code = (stop.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", Interrupted.exit_code)
+    rest = ",".join(one.section for one in findings.unanswered)
+    return Interrupted(
+        f"stopped by {name}; what was found until then is shown",
+        exit_code=exit_code,
+        hint=f"to look at the rest: the same command with --only {rest}" if rest else "",
+    )

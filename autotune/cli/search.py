@@ -32,14 +32,18 @@ def show_other_kind(asked: Asked, found: "SearchResult | AutotuneError") -> None
     """Tell the answer for another kind of machine, apart: on stderr, where stdout has the document of the first."""
     from autotune.cli.asking import keep_other_kind
     from autotune.cli.console import Screen
+    from autotune.units import format_bytes
 
     screen = Screen(stderr=asked.json)
     if isinstance(found, AutotuneError):
         screen.say(f"\nanother kind of machine has no answer: {found.message}")
         return
     path = keep_other_kind(asked, found)
-    where = f", in {path}" if path else ""
-    screen.say(f"\nfor {found.machine.device_name} ({found.machine.device}), apart{where}:", "bold")
+    machine, where = found.machine, f", in {path}" if path else ""
+    facts = [machine.device, format_bytes(machine.capacity_bytes)]
+    if machine.driver_version:
+        facts.append(f"driver {machine.driver_version}")
+    screen.say(f"\nfor {machine.device_name} ({', '.join(facts)}), apart{where}:", "bold")
     if not asked.json:
         show(found, path, verbose=asked.verbose)
 

@@ -1,7 +1,7 @@
 """A diagnosis of what was given: its size and budget are found, and its sections run."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ def diagnose(
     script_args: Sequence[str],
     asked: Asked,
     observer: SearchObserver | None,
+    keep: Callable[[Findings], None],
 ) -> Findings:
     """See ``api.diagnose``."""
     refuse_inside()
@@ -84,6 +85,7 @@ def diagnose(
             steps=steps,
             output="" if asked.output is None else os.path.abspath(asked.output),
             say=observer.note,
+            keep=keep,
         )
 
 

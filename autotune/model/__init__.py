@@ -10,7 +10,7 @@ if typing.TYPE_CHECKING:
     from autotune.model.buckets import Bucketed, BucketResult
     from autotune.model.diagnosis import Diagnosis, Fact, Health, Seen, SeenDevice
     from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
-    from autotune.model.findings import Findings, Section
+    from autotune.model.findings import Findings, Section, Unanswered
     from autotune.model.fragments import NO_POOL, Fragmentation, FragmentEvidence, Pieces, Remedy, Squeeze
     from autotune.model.leaks import LeakEvidence, LeakKind, Leaks, Rate, Suspect
     from autotune.model.machine import Budget, Machine, digest, short_digest
@@ -60,7 +60,7 @@ else:
         "buckets": "Bucketed BucketResult",
         "diagnosis": "Diagnosis Fact Health Seen SeenDevice",
         "explanation": "AllocationGroup Explanation Foretold PhaseRange Use UsedMemory",
-        "findings": "Findings Section",
+        "findings": "Findings Section Unanswered",
         "fragments": "NO_POOL Fragmentation FragmentEvidence Pieces Remedy Squeeze",
         "leaks": "LeakEvidence LeakKind Leaks Rate Suspect",
         "machine": "Budget Machine digest short_digest",
@@ -174,6 +174,7 @@ __all__ = [
     "Trace",
     "TrainingStatus",
     "Traits",
+    "Unanswered",
     "Use",
     "UsedMemory",
     "WorkloadInfo",

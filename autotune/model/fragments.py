@@ -108,6 +108,11 @@ class Fragmentation:
     """All that were tried, the best first; empty where nothing is wrong, or nothing is left to try."""
 
     @property
+    def seen_to_die(self) -> bool:
+        """Memory ran out, and how it was cut at that moment is known."""
+        return self.outcome is not Outcome.FITS and self.evidence.at_failure is not None
+
+    @property
     def best(self) -> Remedy | None:
         """What to do; None where nothing was seen to help."""
         return next((remedy for remedy in self.remedies if remedy.helps), None)

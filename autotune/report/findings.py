@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from autotune.model import Findings
+from autotune.model import Findings, Unanswered
 from autotune.report.advised import advice_facts, advice_lines, snapshot_facts, snapshot_lines
 from autotune.report.fragmentation import fragmentation_facts, fragmentation_lines
 from autotune.report.leaks import leak_facts, leak_lines
@@ -31,7 +31,7 @@ _FACTS: dict[str, Callable[[Findings], object]] = {
 def findings_text(findings: Findings) -> str:
     """All of it, for people: a block a section, each with its answer in its first line."""
     blocks = [lines(findings) for noun, lines in _TEXTS.values() if noun(findings) is not None]
-    blocks += [[why] for why in findings.unanswered]
+    blocks += [_unanswered_lines(one) for one in findings.unanswered]
     return "\n\n".join("\n".join(block) for block in [*blocks, _tail(findings)])
 
 
@@ -51,6 +51,12 @@ def findings_json(findings: Findings) -> str:
             **{name: facts(findings) for name, facts in _FACTS.items()},
         }
     )
+
+
+def _unanswered_lines(one: Unanswered) -> list[str]:
+    """Why a section says nothing, the user's own traceback, what to type."""
+    hint = [f"  hint: {one.hint}"] if one.hint else []
+    return [f"{one.section}: no answer: {one.message}", *one.detail.splitlines(), *hint]
 
 
 def _tail(findings: Findings) -> list[str]:

@@ -35,6 +35,8 @@ _PICKED = frozenset({Reason.CHANGE, Reason.SAMPLED})
 _CURSE = 0.6
 """... and which therefore keep less than that (the winner's curse), by so many deviations. In eight planted searches two
 workers take 0.58 of the rounds of one with 0, and 0.55 with 0.6 to 1."""
+_NEVER = datetime(2000, 1, 1, tzinfo=UTC)
+"""When an imagined probe began."""
 _CANDIDATE_FORMS = frozenset({Form.TIMED, Form.COMPARE})
 
 
@@ -57,6 +59,11 @@ def imagination(strategy: object) -> Imagine:
         return _candidate(View.of(finder.asked, training), question)
 
     return imagine
+
+
+def still_to_come_s(history: Sequence[ProbeResult]) -> float:
+    """Seconds until all of a history is known: those of its longest imagined probe, as they run side by side."""
+    return max((probe.seconds for probe in history if probe.started_at == _NEVER), default=0.0)
 
 
 def _long(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
@@ -202,7 +209,7 @@ def _answer(
         measurement=measurement,
         budget_bytes=like.budget_bytes,
         launcher=like.launcher,
-        started_at=datetime(2000, 1, 1, tzinfo=UTC),
+        started_at=_NEVER,
         seconds=like.seconds,
         settings=question.settings,
         evaluate_at=question.evaluate_at,

@@ -1,17 +1,21 @@
 """``autotune diagnose``: options, streams, exit codes."""
 
 import json
+import signal
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autotune import api
+from autotune.cli.signals import Stopped
 from autotune.errors import NothingFits, UsageError
-from autotune.model import Findings
+from autotune.model import Findings, Leaks, Section, Unanswered
 from tests.cli.conftest import Invoke
 from tests.cli.results import BUDGET, MACHINE, WORKLOAD
 from tests.unit.leak_samples import CLEAN, FINDINGS
+
+CRASHED = Unanswered(section=Section.COMPOSITION, kind="environment", exit_code=5, message="it crashed")
 
 
 @pytest.fixture
@@ -23,6 +27,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(options, ref=ref)
         options["observer"].found(WORKLOAD, MACHINE, BUDGET)
         options["observer"].note("leaks: training at batch 8 ...")
+        for findings in seen.get("kept", ()):
+            options["keep"](findings)
         if isinstance(seen["answer"], BaseException):
             raise seen["answer"]
         assert isinstance(seen["answer"], Findings)
@@ -59,6 +65,39 @@ def test_a_batch_that_does_not_fit_is_exit_code_3(invoke: Invoke, asked: dict[st
     ended = invoke("diagnose", "model.py")
     assert (ended.code, ended.out) == (3, "")
     assert "--batch 1" in ended.err
+
+
+@pytest.mark.parametrize(("found", "code"), [(CLEAN, 5), (FINDINGS.leaks, 6)])
+def test_a_section_without_an_answer_is_its_own_exit_code_unless_something_is_wrong(
+    invoke: Invoke, asked: dict[str, Any], found: Leaks, code: int
+) -> None:
+    asked["answer"] = replace(FINDINGS, leaks=found, unanswered=(CRASHED, replace(CRASHED, exit_code=3)))
+    ended = invoke("diagnose", "model.py")
+    assert ended.code == code
+    assert ended.out.startswith(("no leak", "leak: ")) and "composition: no answer: it crashed" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "name"), [(Stopped(signal.SIGTERM), 143, "SIGTERM"), (KeyboardInterrupt(), 130, "SIGINT")]
+)
+def test_stopped_between_sections_it_shows_what_was_found_and_how_to_look_at_the_rest(
+    invoke: Invoke, asked: dict[str, Any], stop: BaseException, code: int, name: str
+) -> None:
+    rest = replace(CRASHED, kind="interrupted", exit_code=130, message="not looked at")
+    asked["kept"] = (replace(FINDINGS, unanswered=(rest, rest)), replace(FINDINGS, unanswered=(rest,)))
+    asked["answer"] = stop
+    ended = invoke("diagnose", "model.py", "--json")
+    assert ended.code == code
+    found = json.loads(ended.out)
+    assert found["leaks"]["ends_at_step"] == 8159
+    assert [one["message"] for one in found["unanswered"]] == ["not looked at"]
+    assert f"stopped by {name}" in ended.err and "--only composition" in ended.err
+
+
+def test_stopped_before_anything_was_found_it_says_only_that(invoke: Invoke, asked: dict[str, Any]) -> None:
+    asked["answer"] = Stopped(signal.SIGINT)
+    ended = invoke("diagnose", "model.py")
+    assert (ended.code, ended.out) == (130, "") and "stopped by SIGINT" in ended.err
 
 
 def test_a_training_command_is_refused(invoke: Invoke) -> None:

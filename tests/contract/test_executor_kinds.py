@@ -11,6 +11,7 @@ from autotune.executors import workers as workers_module
 from autotune.executors.asked import Execution
 from autotune.model import SearchResult
 from autotune.recommended.file import read_recommendation
+from autotune.units import format_bytes
 from tests.contract.searching import BUDGET
 from tests.fakes import FakeProber
 from tests.unit.planted_workers import GPU, PlantedLink, PlantedWorker
@@ -20,10 +21,15 @@ NAMES = "cuda:0,cuda:1,cuda:2"
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A file to be searched on three workers, of which the second is of another kind and can bear half as much."""
+def behave() -> list[PlantedWorker]:
+    """Three workers, of which the second is of another kind and can bear half as much."""
     half = FakeProber(per_sample_bytes=128 << 20, fixed_bytes=60 << 20)
-    behave = [PlantedWorker(), PlantedWorker(machine=SMALL, prober=half), PlantedWorker()]
+    return [PlantedWorker(), PlantedWorker(machine=SMALL, prober=half), PlantedWorker()]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behave: list[PlantedWorker]) -> str:
+    """A file to be searched on them."""
 
     def start(execution: Execution, log: Path) -> PlantedLink:
         return behave[int(log.stem.removeprefix("worker-")) - 1].link()
@@ -53,12 +59,33 @@ def test_the_command_reports_them_apart_in_a_file_each(model: str, capsys: pytes
     )
     captured = capsys.readouterr()
     assert code == 0, captured.err
-    assert captured.out.index("max batch 15") < captured.out.index(
-        "for Planted 24 (cuda), apart, in autotune.planted-24.json:"
-    )
+    (other,) = Path().glob("autotune.planted-24-*.json")
+    said = f"for Planted 24 (cuda, {format_bytes(SMALL.capacity_bytes)}, driver 550.1), apart, in {other}:"
+    assert captured.out.index("max batch 15") < captured.out.index(said)
     assert "max batch 7" in captured.out
-    for name, batch in (("autotune.json", 15), ("autotune.planted-24.json", 7)):
+    for name, batch in (("autotune.json", 15), (str(other), 7)):
         assert read_recommendation(Path(name)).batch.max_batch == batch
+
+
+def test_kinds_of_one_device_name_have_a_file_each_whatever_else_is_there(
+    model: str, behave: list[PlantedWorker], capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer, larger = replace(SMALL, driver_version="560.2"), replace(SMALL, capacity_bytes=2 * SMALL.capacity_bytes)
+    third = FakeProber(per_sample_bytes=256 << 20, fixed_bytes=60 << 20)
+    argv = ["search", model, "--device", "cuda", "--allow", "none", "--memory-limit", "1GiB", "--workers", NAMES]
+    behave[1].machine = newer
+    behave[2] = PlantedWorker(machine=larger, prober=third)
+    assert app.run(argv) == 0
+    first = {name: name.read_text() for name in Path().glob("autotune.planted-24-*.json")}
+    assert sorted(read_recommendation(name).batch.max_batch for name in first) == [3, 7]
+    said = capsys.readouterr().out
+    assert all(f", in {name}:" in said for name in first)
+    assert "driver 560.2" in said and format_bytes(larger.capacity_bytes) in said
+    (of_newer,) = [name for name in first if read_recommendation(name).machine.driver_version == "560.2"]
+    of_newer.unlink()
+    behave[2] = PlantedWorker()
+    assert app.run(argv) == 0
+    assert of_newer.exists(), "the same name, though there is no other of the device's name now"
 
 
 def test_max_batch_answers_for_the_first_kind_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:

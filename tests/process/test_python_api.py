@@ -75,10 +75,15 @@ def test_c05_training_goes_through_at_the_size_found_in_the_same_process_and_in_
     assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [f"trained at {size}"]), done.stderr
 
 
-def test_importing_autotune_imports_nothing_heavy() -> None:
-    code = f"import json, sys, autotune; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+def test_importing_autotune_and_reading_the_types_of_a_search_imports_nothing_heavy() -> None:
+    code = (
+        "import json, sys, typing, autotune; "
+        f"heavy = lambda: [name for name in {HEAVY} if name in sys.modules]; seen = heavy(); "
+        "hints = typing.get_type_hints(autotune.find_max_batch); print(json.dumps([seen, heavy(), len(hints)]))"
+    )
     done = run([sys.executable, "-c", code], Path.cwd())
-    assert json.loads(done.stdout) == []
+    seen, with_types, count = json.loads(done.stdout)
+    assert (seen, with_types) == ([], []) and count > 20
 
 
 def test_looking_at_what_autotune_offers_imports_nothing_heavy_and_using_it_does() -> None:

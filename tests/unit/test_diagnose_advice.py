@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from autotune.diagnose.advising import change_of, changes, estimates, judge_change, of_fragmentation, ranked
-from autotune.errors import EnvironmentTrouble, WorkloadError
+from autotune.errors import EnvironmentTrouble, UsageError, WorkloadError
 from autotune.model import (
     Advice,
     Advised,
@@ -144,6 +144,27 @@ def test_what_makes_a_dying_training_survive_comes_first() -> None:
         "batch 4 instead of 8",
     }
     assert all(one.saved_bytes is None for one in advised.advice if one.survives)
+
+
+def test_what_was_measured_stands_where_no_more_probes_can_be_run() -> None:
+    def need(question: Question) -> tuple[int, float]:
+        if question.batch_size == 4:
+            raise EnvironmentTrouble("others hold the device")
+        return usual(question)
+
+    advised = advise(Prober(need))
+    assert {"checkpointing=blocks", "checkpointing=alternate", "precision=bf16"} == set(measured(advised))
+    assert "nothing further was tried: others hold the device" in advised.without
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"), [(Outcome.CRASHED, EnvironmentTrouble), (Outcome.UNSUPPORTED, UsageError)]
+)
+def test_a_training_that_ends_otherwise_than_by_itself_is_an_error_of_that_kind(
+    outcome: Outcome, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="batch 8 fails"):
+        advise(Prober(lambda question: Fault(outcome=outcome, cause=Cause.SIGNAL)))
 
 
 def test_a_training_that_fails_by_itself_is_an_error() -> None:

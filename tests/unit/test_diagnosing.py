@@ -48,6 +48,7 @@ def ran(*ends: Examined, batch: int | None = None) -> tuple[Any, list[int]]:
         steps=None,
         output="",
         say=lambda text: None,
+        keep=lambda findings: None,
     )
     return findings, launcher.sizes
 
@@ -85,7 +86,7 @@ def test_a_size_that_is_none_makes_room_for_the_next() -> None:
 
 def test_where_no_size_trains_the_first_failure_is_told() -> None:
     ends = [failed(Outcome.WORKLOAD_ERROR, 1)] * 4
-    with pytest.raises(WorkloadError, match="it failed") as told:
+    with pytest.raises(WorkloadError, match=f"at batch {SMALL[0]} fails: it failed") as told:
         ran(*ends)
     assert told.value.detail == "theirs"
 

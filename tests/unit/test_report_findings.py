@@ -19,12 +19,22 @@ from autotune.model import (
     Phase,
     Pieces,
     Remedy,
+    Section,
     Snapshots,
+    Unanswered,
 )
 from autotune.report.findings import findings_json, findings_text
 from autotune.units import GIB, MIB
 from tests.cli.results import BUDGET, MACHINE, WORKLOAD
 
+UNANSWERED = Unanswered(
+    section=Section.LEAKS,
+    kind="nothing_fits",
+    exit_code=3,
+    message="memory ran out in step 1",
+    hint="--batch 1",
+    detail="their traceback",
+)
 NOTHING = Findings(workload=WORKLOAD, machine=MACHINE, budget=BUDGET, batch_size=8, batch_from="as asked for")
 PEAK = Peak(
     batch_size=8,
@@ -151,8 +161,10 @@ def test_it_says_plainly_when_no_setting_helps_or_none_is_left() -> None:
 
 def test_fragmentation_is_something_wrong_and_the_rest_is_not() -> None:
     assert not replace(NOTHING, fragmentation=DIED).clean
-    assert replace(NOTHING, fragmentation=replace(DIED, flagged=False), peak=PEAK, advised=ADVISED).clean
-    assert not replace(NOTHING, unanswered=("composition: memory ran out",)).clean
+    calm = replace(DIED, flagged=False, outcome=Outcome.FITS)
+    assert replace(NOTHING, fragmentation=calm, peak=PEAK, advised=ADVISED).clean
+    assert not replace(NOTHING, fragmentation=replace(DIED, flagged=False)).clean, "it died all the same"
+    assert not replace(NOTHING, unanswered=(UNANSWERED,)).clean
 
 
 def test_advice_tells_measured_from_estimated() -> None:
@@ -181,12 +193,21 @@ def test_files_are_named_and_their_absence_has_a_reason() -> None:
 
 
 def test_a_section_that_died_is_named_and_json_has_everything() -> None:
-    findings = replace(
-        NOTHING, peak=PEAK, fragmentation=DIED, advised=ADVISED, unanswered=("leaks: memory ran out in step 1",)
-    )
-    assert "leaks: memory ran out in step 1" in lines(findings)
+    findings = replace(NOTHING, peak=PEAK, fragmentation=DIED, advised=ADVISED, unanswered=(UNANSWERED,))
+    said = lines(findings)
+    at = said.index("leaks: no answer: memory ran out in step 1")
+    assert said[at : at + 3] == ["leaks: no answer: memory ran out in step 1", "their traceback", "hint: --batch 1"]
     read = json.loads(findings_json(findings))
     assert read["composition"]["kinds"][0] == {"kind": "saved_activations", "size_bytes": 6 * GIB, "count": 300}
     assert read["fragmentation"]["remedies"][0]["allocator"] == "expandable_segments:True"
     assert read["advice"]["advice"][0]["time_ratio"] == 1.3
-    assert read["snapshot"] is None and read["unanswered"] == ["leaks: memory ran out in step 1"]
+    assert read["snapshot"] is None and read["unanswered"] == [
+        {
+            "section": "leaks",
+            "kind": "nothing_fits",
+            "exit_code": 3,
+            "message": "memory ran out in step 1",
+            "hint": "--batch 1",
+            "detail": "their traceback",
+        }
+    ]

@@ -1,5 +1,6 @@
 """What a settings search was asked for."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.knobs import Space
@@ -23,6 +24,7 @@ class Asked:
     seed: int
     time_budget_s: float | None
     compile_share: float
+    gone_s: Callable[[Sequence[ProbeResult]], float]
     compares: bool
     """Whether candidates can be shown to train the same as the user's own settings; else that is taken for granted."""
 

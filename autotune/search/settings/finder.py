@@ -1,6 +1,6 @@
 """The settings finder: the fastest settings that train the same and are safe, with their batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from autotune.search.settings.sample import sample
 from autotune.search.settings.saying import reason_of
 from autotune.search.settings.settle import settle
 from autotune.search.settings.sizes import share_of
+from autotune.search.settings.spending import spent
 from autotune.search.settings.view import View
 
 _DISTURBED = 3
@@ -26,7 +27,8 @@ _DISTURBED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsFinder:
-    """A strategy that searches settings and batch together. A pure function of the history, so it resumes by being asked.
+    """A strategy that searches settings and batch together. A pure function of the history, so it resumes by being asked;
+    under a time budget also of the time that is gone.
 
     Its course: the user's own settings (`opening`); what is known to pay, and single changes of the best (`explore`);
     combinations (`sample`); larger batches (`larger`); the winner, shown to train the same, certified (`settle`).
@@ -48,6 +50,9 @@ class SettingsFinder:
     seed: int = 0
     time_budget_s: float | None = None
     """Wall limit of the search, as far as it is known: the winner is certified before it is reached."""
+    gone_s: Callable[[Sequence[ProbeResult]], float] = spent
+    """How much of it is gone when so much is known. By itself the seconds of these probes; whoever knows more counts what
+    runs beside and between them as well: evaluations, loaders, other workers, waiting."""
     compile_share: float = 0.5
     """Of the time budget that compiling may take; without one three pairs of settings and size may be compiled."""
     compares: bool = True
@@ -95,6 +100,7 @@ class SettingsFinder:
             seed=self.seed,
             time_budget_s=self.time_budget_s,
             compile_share=self.compile_share,
+            gone_s=self.gone_s,
             compares=self.compares,
         )
 

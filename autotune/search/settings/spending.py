@@ -1,6 +1,6 @@
 """What a search has cost, what the next probe will, and how much of it compiling may take."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -51,11 +51,13 @@ class Spending:
     time_budget_s: float | None
     compile_share: float
     """Of the time budget that may go into compiling."""
+    gone_s: Callable[[Sequence[ProbeResult]], float] = spent
+    """As ``SettingsFinder.gone_s``."""
 
     @cached_property
     def total_s(self) -> float:
-        """Spent so far."""
-        return spent(self.history)
+        """Seconds of the time budget that are gone."""
+        return self.gone_s(self.history)
 
     @cached_property
     def compile_s(self) -> float:

@@ -95,7 +95,8 @@ class View:
     @cached_property
     def spending(self) -> Spending:
         """What was spent, and what may be."""
-        return Spending(self.history, self.asked.base, self.asked.time_budget_s, self.asked.compile_share)
+        asked = self.asked
+        return Spending(self.history, asked.base, asked.time_budget_s, asked.compile_share, asked.gone_s)
 
     @cached_property
     def saturation(self) -> Saturation:
