@@ -15,6 +15,7 @@ from typing import Protocol
 from autotune.errors import EnvironmentTrouble
 from autotune.executors.bench import Bench, Finished, Lost
 from autotune.model import Budget, Cause, ProbeResult, Question, Reason, Stop
+from autotune.search.imagine import Imagined
 
 ATTEMPTS = 4
 """Times that one probe is begun before the search gives up: as many losses are no accident."""
@@ -53,7 +54,7 @@ class Ahead:
         strategy: Asking | None,
         bench: Bench,
         history: Sequence[ProbeResult],
-        imagine: Callable[[Question, Sequence[ProbeResult]], ProbeResult | None],
+        imagine: Callable[[Question, Sequence[ProbeResult]], Imagined | None],
         *,
         lost: Callable[[ProbeResult], None] = lambda result: None,
         keep: Callable[[], None] = lambda: None,
@@ -176,18 +177,25 @@ class Ahead:
             return
         imagined = [*self._known]
         question = run.question
+        holds: list[Callable[[Question], bool]] = []
         for _ in range(_DEPTH * self._bench.width):
             other = self._runs.get(_key(question))
-            known = other.end if other is not None and isinstance(other.end, ProbeResult) else None
-            expected = known or self._imagine(question, imagined)
-            if expected is None:
-                return
-            imagined.append(replace(expected, reason=question.reason))
+            if other is not None and isinstance(other.end, ProbeResult):
+                imagined.append(replace(other.end, reason=question.reason))
+            else:
+                later = [end for end in self.not_asked_for if end not in imagined]
+                expected = self._imagine(question, [*imagined, *later])
+                if expected is None:
+                    return
+                imagined += expected.results
+                holds.append(expected.holds)
             asked = self._strategy.ask(tuple(imagined))
             if isinstance(asked, Stop) or asked.reason is Reason.RETRY:
                 return
             question = asked
             if _key(question) in self._runs or _key(question) in self._not_ahead:
+                continue
+            if not all(hold(question) for hold in holds):
                 continue
             self._runs[_key(question)] = self._begin(question, budget, reserve_bytes)
             if self._bench.idle < 1:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import exp
+from typing import NamedTuple, TypeVar
 
 from autotune.model import (
     Cause,
@@ -23,11 +24,27 @@ from autotune.model import (
     Reason,
 )
 from autotune.search.apart import Apart
+from autotune.search.batch import BatchFinder
+from autotune.search.guide import recorded
 from autotune.search.settings import SettingsFinder
 from autotune.search.settings.rows import TRAINING, plain
 from autotune.search.settings.view import View
 
-Imagine = Callable[[Question, Sequence[ProbeResult]], ProbeResult | None]
+
+class Imagined(NamedTuple):
+    """What a probe will probably say."""
+
+    results: tuple[ProbeResult, ...]
+    """Of the probe, and perhaps of those right after it."""
+    holds: Callable[[Question], bool] = lambda question: True
+    """Whether a question that they lead to will be asked just so: where only the course of the search is foreseen, and not
+    the limit, its sizes are others."""
+
+
+NEVER = datetime(2000, 1, 1, tzinfo=UTC)
+"""When an imagined probe began."""
+Imagine = Callable[[Question, Sequence[ProbeResult]], Imagined | None]
+T = TypeVar("T")
 _FITS_IF_RIGHT = frozenset({Reason.PREDICTED, Reason.CERTIFY, Reason.RECOMMEND, Reason.BASELINE, Reason.CORRECT})
 """Reasons of long probes at sizes that are believed to be safe."""
 _PICKED = frozenset({Reason.CHANGE, Reason.SAMPLED})
@@ -35,51 +52,113 @@ _PICKED = frozenset({Reason.CHANGE, Reason.SAMPLED})
 _CURSE = 0.6
 """... and which therefore keep less than that (the winner's curse), by so many deviations. In eight planted searches two
 workers take 0.58 of the rounds of one with 0, and 0.55 with 0.6 to 1."""
-_NEVER = datetime(2000, 1, 1, tzinfo=UTC)
-"""When an imagined probe began."""
 _CANDIDATE_FORMS = frozenset({Form.TIMED, Form.COMPARE})
+_SAMPLES = 8
+"""That are taken to be safe before anything is known: as many as a comparison takes at most."""
+_STEP_S = 1.0
+"""Of a step where none was timed yet. With one size imagined, how long its steps take decides nothing."""
 
 
 def imagination(strategy: object) -> Imagine:
     """What to expect of the probes of this strategy; where it looks for settings, by what it knows of them."""
-    finder = strategy
-    while finder is not None and not isinstance(finder, SettingsFinder):
-        finder = getattr(finder, "finder", None)  # strategies that wrap another call it so
+    finder = _within(strategy, SettingsFinder)
+    sizes = _within(strategy, BatchFinder)
+    varies = sizes is not None and sizes.varies
 
-    def imagine(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
-        if question.trace_unit is not None or question.reason is Reason.RETRY or not history:
+    def imagine(question: Question, history: Sequence[ProbeResult]) -> Imagined | None:
+        if question.trace_unit is not None:
+            return _recording(question, history)
+        expected = expect(question, history)
+        return None if expected is None else Imagined((expected,))
+
+    def expect(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
+        if question.reason is Reason.RETRY or not history:
             return None
+        view = None
+        if finder is not None:
+            training = [p for p in Apart.of(history).training if p.form is not Form.LOADING]
+            view = View.of(finder.asked, training)
         if question.form is Form.LONG:
-            return _long(question, history)
+            return _long(question, history, view, varies=varies)
         if question.form is Form.SHORT:
-            return _short(question, history)
-        if question.form not in _CANDIDATE_FORMS or finder is None:
+            return _short(question, history, view)
+        if question.form not in _CANDIDATE_FORMS or view is None:
             return None
-        training = [p for p in Apart.of(history).training if p.form is not Form.LOADING]
-        return _candidate(View.of(finder.asked, training), question)
+        return _candidate(view, question)
 
     return imagine
 
 
 def still_to_come_s(history: Sequence[ProbeResult]) -> float:
     """Seconds until all of a history is known: those of its longest imagined probe, as they run side by side."""
-    return max((probe.seconds for probe in history if probe.started_at == _NEVER), default=0.0)
+    return max((probe.seconds for probe in history if probe.started_at == NEVER), default=0.0)
 
 
-def _long(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
+def _within(strategy: object, kind: type[T]) -> T | None:
+    """The strategy of this kind that is wrapped; all that wrap another call it ``finder``."""
+    while strategy is not None and not isinstance(strategy, kind):
+        strategy = getattr(strategy, "finder", None)
+    return strategy
+
+
+def _recording(question: Question, history: Sequence[ProbeResult]) -> Imagined | None:
+    """As the recording of other settings; the first of all as if some size were safe then."""
+    unit = question.trace_unit or 1
+    most = question.trace_largest // unit * unit
+
+    def holds(later: Question) -> bool:
+        """Comparisons are of a few samples, smaller batches than the limit shares of what was timed before."""
+        own = later.form is Form.COMPARE or later.reason is Reason.RECOMMEND
+        return own or (known is not None and later.batch_size == most)
+
+    known = next((p for p in reversed(history) if p.trace is not None), None)
+    if known is not None:
+        return Imagined((replace(known, settings=question.settings, reason=question.reason),), holds)
+    if any(p.form in TRAINING for p in history):
+        return None
+    size = min(most, _SAMPLES * unit)
+    seen = Measurement(peak_allocated_bytes=1, peak_reserved_bytes=1, peak_device_bytes=1)
+    first = ProbeResult(
+        batch_size=question.batch_size,
+        form=question.form,
+        reason=question.reason,
+        outcome=Outcome.FITS,
+        failure=None,
+        measurement=seen,
+        budget_bytes=1,
+        launcher="imagined",
+        started_at=NEVER,
+        seconds=1.0,
+        settings=question.settings,
+    )
+    certifying = replace(question, batch_size=size, form=Form.LONG, reason=Reason.BASELINE, trace_unit=None)
+    safe = _answer(certifying, first, _scaled(seen, certifying, 1.0, 1.0, evaluates=False))
+    return Imagined((first, safe), holds)
+
+
+def _long(
+    question: Question, history: Sequence[ProbeResult], view: View | None, *, varies: bool
+) -> ProbeResult | None:
     """Safe where it is to certify; out of memory where it is to refute."""
     if question.reason is Reason.REFUTE:
         return _answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
     if question.reason not in _FITS_IF_RIGHT:
         return None
-    return _as_sizes_say(question, history)
+    expected = _as_sizes_say(question, history, view)
+    of_these = [p for p in history if p.trace is not None and plain(p.settings) == plain(question.settings)]
+    foretold = recorded(of_these, question.settings.allocator, varies=varies)
+    if expected is None or foretold is None:
+        return expected
+    # A forecast is corrected where probes near the limit hold more or less than it said.
+    peak_bytes = foretold.expect(question.batch_size).allocated_bytes
+    return replace(expected, measurement=replace(expected.measurement, peak_allocated_bytes=peak_bytes))
 
 
-def _short(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
+def _short(question: Question, history: Sequence[ProbeResult], view: View | None) -> ProbeResult | None:
     """As the memory of smaller sizes says, if that is a line in the batch."""
     if question.reason is Reason.REFUTE:
         return _answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
-    expected = _as_sizes_say(question, history)
+    expected = _as_sizes_say(question, history, view)
     held = expected.measurement.peak_device_bytes if expected else None
     if expected is None or held is None:
         return None
@@ -88,14 +167,16 @@ def _short(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | 
     return _answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
 
 
-def _as_sizes_say(question: Question, history: Sequence[ProbeResult]) -> ProbeResult | None:
+def _as_sizes_say(question: Question, history: Sequence[ProbeResult], view: View | None) -> ProbeResult | None:
     """That it fits, with memory and time on the line through two other sizes.
 
     With one size known, all memory but that of the parameters is taken to grow with the batch, and a step to take as long:
-    small batches do not fill a device.
+    small batches do not fill a device. Of settings other than the user's own throughput is known to grow as theirs does.
     """
     wanted = plain(question.settings)
-    known = {p.batch_size: p for p in history if p.fits and p.form in TRAINING and plain(p.settings) == wanted}
+    fitting = [p for p in history if p.fits and p.form in TRAINING and plain(p.settings) == wanted]
+    # A recording has no step times.
+    known = {p.batch_size: p for p in fitting if p.measurement.step_seconds} or {p.batch_size: p for p in fitting}
     if not known:
         return None
     size = question.batch_size
@@ -112,7 +193,11 @@ def _as_sizes_say(question: Question, history: Sequence[ProbeResult]) -> ProbeRe
         return max(0.0, at + slope * (size - first)) / at
 
     memory = factor(lambda seen: seen.peak_device_bytes, _fixed_bytes(near))
-    seconds = factor(lambda seen: seen.median_step_seconds, near.median_step_seconds or 0.0)
+    if view is not None and view.opened and wanted != view.origin:
+        gain = view.saturation_of(view.table.row(wanted)).gain(first, size)
+        seconds = size / first / exp(gain)
+    else:
+        seconds = factor(lambda seen: seen.median_step_seconds, near.median_step_seconds or 0.0)
     micro_batches = question.settings.accumulate / like.settings.accumulate
     evaluates = any(p.measurement.evaluated for p in history)
     return _answer(question, like, _scaled(near, question, memory, seconds * micro_batches, evaluates=evaluates))
@@ -163,13 +248,13 @@ def _step_s(probe: ProbeResult) -> float:
 def _scaled(like: Measurement, question: Question, memory: float, seconds: float, *, evaluates: bool) -> Measurement:
     """A measurement of another probe, its memory and the times of its steps multiplied."""
     form = question.form
-    usual = (like.median_step_seconds or 0.0) * seconds
+    usual = (like.median_step_seconds or _STEP_S) * seconds
     return replace(
         like,
         steps_asked=form.steps,
         steps_executed=form.steps,
         observed_batch=question.batch_size if like.observed_batch is not None else None,
-        step_seconds=(usual,) * (form.steps - form.warm_up) if usual else (),
+        step_seconds=(usual,) * (form.steps - form.warm_up),
         phases=tuple(
             replace(
                 one,
@@ -185,7 +270,7 @@ def _scaled(like: Measurement, question: Question, memory: float, seconds: float
         allocated_after_step=(),
         evaluated=evaluates,
         evaluated_batch=question.batch_size if evaluates else None,
-        first_step_seconds=usual or None,
+        first_step_seconds=usual,
         comparison=None,
     )
 
@@ -209,7 +294,7 @@ def _answer(
         measurement=measurement,
         budget_bytes=like.budget_bytes,
         launcher=like.launcher,
-        started_at=_NEVER,
+        started_at=NEVER,
         seconds=like.seconds,
         settings=question.settings,
         evaluate_at=question.evaluate_at,
