@@ -15,7 +15,7 @@ from typing import Protocol
 from autotune.errors import EnvironmentTrouble
 from autotune.executors.bench import Bench, Finished, Lost
 from autotune.model import Budget, Cause, ProbeResult, Question, Reason, Stop
-from autotune.search.imagine import Imagined
+from autotune.search.imagine import Imagine
 
 ATTEMPTS = 4
 """Times that one probe is begun before the search gives up: as many losses are no accident."""
@@ -54,7 +54,7 @@ class Ahead:
         strategy: Asking | None,
         bench: Bench,
         history: Sequence[ProbeResult],
-        imagine: Callable[[Question, Sequence[ProbeResult]], Imagined | None],
+        imagine: Imagine,
         *,
         lost: Callable[[ProbeResult], None] = lambda result: None,
         keep: Callable[[], None] = lambda: None,
@@ -175,16 +175,17 @@ class Ahead:
         """Give idle workers what will probably be asked for after this probe."""
         if self._strategy is None or self._bench.idle < 1 or self._until():
             return
+        ends = {key: run.end for key, run in self._runs.items() if isinstance(run.end, ProbeResult)}
         imagined = [*self._known]
-        question = run.question
         holds: list[Callable[[Question], bool]] = []
+        question = run.question
         for _ in range(_DEPTH * self._bench.width):
-            other = self._runs.get(_key(question))
-            if other is not None and isinstance(other.end, ProbeResult):
-                imagined.append(replace(other.end, reason=question.reason))
+            end = ends.pop(_key(question), None)
+            if end is not None:
+                imagined.append(replace(end, reason=question.reason))
             else:
-                later = [end for end in self.not_asked_for if end not in imagined]
-                expected = self._imagine(question, [*imagined, *later])
+                # What ran ahead to its end is known as well, though the search will see it only later.
+                expected = self._imagine(question, (*imagined, *ends.values()))
                 if expected is None:
                     return
                 imagined += expected.results

@@ -7,42 +7,18 @@ and what is to be certified to be safe. Where nothing can be said there is no an
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from math import exp
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from autotune.model import (
-    Cause,
-    Comparison,
-    Failure,
-    Form,
-    Measurement,
-    Objective,
-    Outcome,
-    ProbeResult,
-    Question,
-    Reason,
-)
+from autotune.model import Comparison, Form, Measurement, Objective, Outcome, ProbeResult, Question, Reason
 from autotune.search.apart import Apart
 from autotune.search.batch import BatchFinder
 from autotune.search.guide import recorded
+from autotune.search.imagined import NEVER, NOTHING, STEP_S, Imagined, answer, scaled
 from autotune.search.settings import SettingsFinder
 from autotune.search.settings.rows import TRAINING, plain
 from autotune.search.settings.view import View
 
-
-class Imagined(NamedTuple):
-    """What a probe will probably say."""
-
-    results: tuple[ProbeResult, ...]
-    """Of the probe, and perhaps of those right after it."""
-    holds: Callable[[Question], bool] = lambda question: True
-    """Whether a question that they lead to will be asked just so: where only the course of the search is foreseen, and not
-    the limit, its sizes are others."""
-
-
-NEVER = datetime(2000, 1, 1, tzinfo=UTC)
-"""When an imagined probe began."""
 Imagine = Callable[[Question, Sequence[ProbeResult]], Imagined | None]
 T = TypeVar("T")
 _FITS_IF_RIGHT = frozenset({Reason.PREDICTED, Reason.CERTIFY, Reason.RECOMMEND, Reason.BASELINE, Reason.CORRECT})
@@ -55,8 +31,6 @@ workers take 0.58 of the rounds of one with 0, and 0.55 with 0.6 to 1."""
 _CANDIDATE_FORMS = frozenset({Form.TIMED, Form.COMPARE})
 _SAMPLES = 8
 """That are taken to be safe before anything is known: as many as a comparison takes at most."""
-_STEP_S = 1.0
-"""Of a step where none was timed yet. With one size imagined, how long its steps take decides nothing."""
 
 
 def imagination(strategy: object) -> Imagine:
@@ -105,43 +79,29 @@ def _recording(question: Question, history: Sequence[ProbeResult]) -> Imagined |
     """As the recording of other settings; the first of all as if some size were safe then."""
     unit = question.trace_unit or 1
     most = question.trace_largest // unit * unit
-
-    def holds(later: Question) -> bool:
-        """Comparisons are of a few samples, smaller batches than the limit shares of what was timed before."""
-        own = later.form is Form.COMPARE or later.reason is Reason.RECOMMEND
-        return own or (known is not None and later.batch_size == most)
-
     known = next((p for p in reversed(history) if p.trace is not None), None)
     if known is not None:
-        return Imagined((replace(known, settings=question.settings, reason=question.reason),), holds)
+        alike = replace(known, settings=question.settings, reason=question.reason, started_at=NEVER)
+        return Imagined((alike,), lambda later: _has_own_size(later) or later.batch_size == most)
     if any(p.form in TRAINING for p in history):
-        return None
-    size = min(most, _SAMPLES * unit)
-    seen = Measurement(peak_allocated_bytes=1, peak_reserved_bytes=1, peak_device_bytes=1)
-    first = ProbeResult(
-        batch_size=question.batch_size,
-        form=question.form,
-        reason=question.reason,
-        outcome=Outcome.FITS,
-        failure=None,
-        measurement=seen,
-        budget_bytes=1,
-        launcher="imagined",
-        started_at=NEVER,
-        seconds=1.0,
-        settings=question.settings,
+        return None  # a second attempt: nothing is known of what the first one met
+    certifying = replace(
+        question, batch_size=min(most, _SAMPLES * unit), form=Form.LONG, reason=Reason.BASELINE, trace_unit=None
     )
-    certifying = replace(question, batch_size=size, form=Form.LONG, reason=Reason.BASELINE, trace_unit=None)
-    safe = _answer(certifying, first, _scaled(seen, certifying, 1.0, 1.0, evaluates=False))
-    return Imagined((first, safe), holds)
+    results = tuple(answer(asked, NOTHING, scaled(NOTHING.measurement, asked)) for asked in (question, certifying))
+    return Imagined(results, lambda later: later.form is Form.COMPARE)
 
 
-def _long(
-    question: Question, history: Sequence[ProbeResult], view: View | None, *, varies: bool
-) -> ProbeResult | None:
+def _has_own_size(question: Question) -> bool:
+    """Whether its size does not follow from the limit: comparisons are of a few samples, and smaller batches to recommend
+    shares of what was timed before."""
+    return question.form is Form.COMPARE or question.reason is Reason.RECOMMEND
+
+
+def _long(question: Question, history: Sequence[ProbeResult], view: View | None, *, varies: bool) -> ProbeResult | None:
     """Safe where it is to certify; out of memory where it is to refute."""
     if question.reason is Reason.REFUTE:
-        return _answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
+        return answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
     if question.reason not in _FITS_IF_RIGHT:
         return None
     expected = _as_sizes_say(question, history, view)
@@ -157,14 +117,14 @@ def _long(
 def _short(question: Question, history: Sequence[ProbeResult], view: View | None) -> ProbeResult | None:
     """As the memory of smaller sizes says, if that is a line in the batch."""
     if question.reason is Reason.REFUTE:
-        return _answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
+        return answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
     expected = _as_sizes_say(question, history, view)
     held = expected.measurement.peak_device_bytes if expected else None
     if expected is None or held is None:
         return None
     if held <= expected.budget_bytes:
         return expected
-    return _answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
+    return answer(question, history[-1], Measurement(), Outcome.OUT_OF_MEMORY)
 
 
 def _as_sizes_say(question: Question, history: Sequence[ProbeResult], view: View | None) -> ProbeResult | None:
@@ -175,14 +135,16 @@ def _as_sizes_say(question: Question, history: Sequence[ProbeResult], view: View
     """
     wanted = plain(question.settings)
     fitting = [p for p in history if p.fits and p.form in TRAINING and plain(p.settings) == wanted]
-    # A recording has no step times.
-    known = {p.batch_size: p for p in fitting if p.measurement.step_seconds} or {p.batch_size: p for p in fitting}
+    # A recording has no step times, and counts only where nothing else does.
+    known = {p.batch_size: p for p in fitting if p.reason is not Reason.TRACE} or {p.batch_size: p for p in fitting}
     if not known:
         return None
     size = question.batch_size
     first, *others = sorted(known, key=lambda n: (abs(n - size), n))
     like = known[first]
     near, other = like.measurement, known[others[0]].measurement if others else None
+    if like.reason is Reason.TRACE:
+        near = replace(near, step_seconds=(STEP_S,))
 
     def factor(of: Callable[[Measurement], float | None], fixed: float) -> float:
         at = of(near)
@@ -200,7 +162,7 @@ def _as_sizes_say(question: Question, history: Sequence[ProbeResult], view: View
         seconds = factor(lambda seen: seen.median_step_seconds, near.median_step_seconds or 0.0)
     micro_batches = question.settings.accumulate / like.settings.accumulate
     evaluates = any(p.measurement.evaluated for p in history)
-    return _answer(question, like, _scaled(near, question, memory, seconds * micro_batches, evaluates=evaluates))
+    return answer(question, like, scaled(near, question, memory, seconds * micro_batches, evaluates=evaluates))
 
 
 def _fixed_bytes(seen: Measurement) -> int:
@@ -218,7 +180,7 @@ def _candidate(view: View, question: Question) -> ProbeResult | None:
         compared = Measurement(
             steps_asked=Form.COMPARE.steps, steps_executed=Form.COMPARE.steps, comparison=Comparison()
         )
-        return _answer(question, like, compared)
+        return answer(question, like, compared)
     row, size = view.table.row(question.settings), question.batch_size
     best = view.goal.best(row)
     expected = view.expect(plain(question.settings))
@@ -238,64 +200,8 @@ def _candidate(view: View, question: Question) -> ProbeResult | None:
         limit = view.limit(view.opening)
         memory *= limit / exp(mean) if limit else 1.0
     seconds = step_s / _step_s(like) if _step_s(like) else 1.0
-    return _answer(question, like, _scaled(like.measurement, question, memory, seconds, evaluates=False))
+    return answer(question, like, scaled(like.measurement, question, memory, seconds))
 
 
 def _step_s(probe: ProbeResult) -> float:
     return probe.measurement.median_step_seconds or 0.0
-
-
-def _scaled(like: Measurement, question: Question, memory: float, seconds: float, *, evaluates: bool) -> Measurement:
-    """A measurement of another probe, its memory and the times of its steps multiplied."""
-    form = question.form
-    usual = (like.median_step_seconds or _STEP_S) * seconds
-    return replace(
-        like,
-        steps_asked=form.steps,
-        steps_executed=form.steps,
-        observed_batch=question.batch_size if like.observed_batch is not None else None,
-        step_seconds=(usual,) * (form.steps - form.warm_up),
-        phases=tuple(
-            replace(
-                one,
-                peak_allocated_bytes=int(one.peak_allocated_bytes * memory),
-                peak_reserved_bytes=_times(one.peak_reserved_bytes, memory),
-            )
-            for one in like.phases
-        ),
-        peak_allocated_bytes=_times(like.peak_allocated_bytes, memory),
-        peak_reserved_bytes=_times(like.peak_reserved_bytes, memory),
-        peak_device_bytes=_times(like.peak_device_bytes, memory),
-        retries_per_step=(),
-        allocated_after_step=(),
-        evaluated=evaluates,
-        evaluated_batch=question.batch_size if evaluates else None,
-        first_step_seconds=usual,
-        comparison=None,
-    )
-
-
-def _times(value: int | None, factor: float) -> int | None:
-    return None if value is None else int(value * factor)
-
-
-def _answer(
-    question: Question, like: ProbeResult, measurement: Measurement, outcome: Outcome = Outcome.FITS
-) -> ProbeResult:
-    failure = None
-    if outcome is not Outcome.FITS:
-        failure = Failure(cause=Cause.DEVICE_MEMORY, message="imagined")
-    return ProbeResult(
-        batch_size=question.batch_size,
-        form=question.form,
-        reason=question.reason,
-        outcome=outcome,
-        failure=failure,
-        measurement=measurement,
-        budget_bytes=like.budget_bytes,
-        launcher=like.launcher,
-        started_at=NEVER,
-        seconds=like.seconds,
-        settings=question.settings,
-        evaluate_at=question.evaluate_at,
-    )
