@@ -9,7 +9,7 @@ sees, records and decides is what it would with one worker; only the wall time d
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from autotune.errors import EnvironmentTrouble
@@ -21,6 +21,9 @@ ATTEMPTS = 4
 """Times that one probe is begun before the search gives up: as many losses are no accident."""
 _LOOK_UP_S = 5.0
 """How long is waited before the search is made sure of again."""
+_DEAR = 4
+"""A probe that takes this many times as long as what has to be waited for anyway begins only when it is asked for: run in vain it
+would hold up its worker for far longer than it could have gained. Compiling is what this keeps back."""
 _DEPTH = 4
 """Answers imagined one upon another, for each worker: further ahead little is right."""
 
@@ -153,8 +156,9 @@ class Ahead:
         if not isinstance(finished.end, Lost):
             run.end = finished.end
             return
-        began = datetime.now(UTC)
-        self._lost(finished.end.result(run.question, budget, began, time.monotonic() - run.began))
+        lasted_s = time.monotonic() - run.began
+        began = datetime.now(UTC) - timedelta(seconds=lasted_s)
+        self._lost(finished.end.result(run.question, budget, began, lasted_s))
         key = _key(run.question)
         if key != wanted:
             del self._runs[key]  # if it is wanted, it will be asked for
@@ -178,7 +182,7 @@ class Ahead:
         ends = {key: run.end for key, run in self._runs.items() if isinstance(run.end, ProbeResult)}
         imagined = [*self._known]
         holds: list[Callable[[Question], bool]] = []
-        question = run.question
+        question, wait_s = run.question, 0.0
         for _ in range(_DEPTH * self._bench.width):
             end = ends.pop(_key(question), None)
             if end is not None:
@@ -190,6 +194,7 @@ class Ahead:
                     return
                 imagined += expected.results
                 holds.append(expected.holds)
+                wait_s = max(wait_s, self._left_s(question, expected.results[0].seconds))
             asked = self._strategy.ask(tuple(imagined))
             if isinstance(asked, Stop) or asked.reason is Reason.RETRY:
                 return
@@ -198,9 +203,17 @@ class Ahead:
                 continue
             if not all(hold(question) for hold in holds):
                 continue
+            expected = self._imagine(question, (*imagined, *ends.values()))
+            if expected is not None and expected.results[0].seconds > _DEAR * wait_s:
+                return
             self._runs[_key(question)] = self._begin(question, budget, reserve_bytes)
             if self._bench.idle < 1:
                 return
+
+    def _left_s(self, question: Question, whole_s: float) -> float:
+        """Seconds until a probe that takes so long should end."""
+        run = self._runs.get(_key(question))
+        return whole_s if run is None else max(0.0, whole_s - (time.monotonic() - run.began))
 
     def _begin(self, question: Question, budget: Budget, reserve_bytes: int) -> _Run:
         ticket = self._bench.submit(self._as_run(question), budget, reserve_bytes)

@@ -52,6 +52,11 @@ def imagination(strategy: object) -> Imagine:
         if finder is not None:
             training = [p for p in Apart.of(history).training if p.form is not Form.LOADING]
             view = View.of(finder.asked, training)
+        found = says(question, history, view)
+        seconds = view.spending.expected_s(question) if view is not None else history[-1].seconds
+        return None if found is None else replace(found, seconds=seconds)
+
+    def says(question: Question, history: Sequence[ProbeResult], view: View | None) -> ProbeResult | None:
         if question.form is Form.LONG:
             return _long(question, history, view, varies=varies)
         if question.form is Form.SHORT:

@@ -2,12 +2,13 @@
 
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 
-from autotune.model import Cause, Form, Outcome
+from autotune.model import Cause, Form, Outcome, ProbeResult
 from tests.process.support import Tool
 
 
@@ -19,11 +20,17 @@ def worker_of(probe: int, module: str = "autotune.executors.host") -> psutil.Pro
     raise AssertionError(f"no worker above {psutil.Process(probe).parents()}")
 
 
-def test_a_worker_killed_in_the_middle_of_a_probe_changes_no_answer(tmp_path: Path) -> None:
+def overlap(one: ProbeResult, other: ProbeResult) -> bool:
+    """Whether they ran at the same time, for a part of it."""
+    first, second = sorted((one, other), key=lambda probe: probe.started_at)
+    return second.started_at < first.started_at + timedelta(seconds=first.seconds)
+
+
+def test_probes_run_side_by_side_and_a_worker_killed_in_the_middle_of_one_changes_no_answer(tmp_path: Path) -> None:
     tool = Tool(tmp_path)
     tool.hold(2, 2)
     with tool.running("--workers", "2") as search:
-        (probe, *_) = tool.wait_until_held(search)
+        (probe, *_) = tool.wait_until_held(search, probes=2)  # the long one beside the short one that it follows
         worker_of(probe).kill()
         tool.let_go()
         assert search.wait(120) == 0, tool.stderr
@@ -35,6 +42,7 @@ def test_a_worker_killed_in_the_middle_of_a_probe_changes_no_answer(tmp_path: Pa
     assert not any(one.outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY) for one in probes)
     assert record.answer is not None and record.answer.max_batch == 2
     assert [one.form for one in probes if one.fits].count(Form.LONG) == 1
+    assert any(overlap(gone, one) for gone in lost for one in probes if one.fits)
     tool.no_process_left()
 
 

@@ -31,6 +31,8 @@ class PlantedBench:
     """Rounds that went by."""
     handed_out: list[Question] = field(default_factory=list)
     dropped: set[int] = field(default_factory=set)
+    spans: list[tuple[float, float, Question]] = field(default_factory=list)
+    """When each probe began and ended, on the clock, in the order that they began."""
     _running: list[_Job] = field(default_factory=list)
     _waiting: list[tuple[int, Question, Budget, int]] = field(default_factory=list)
 
@@ -67,4 +69,6 @@ class PlantedBench:
                     end = self.prober.probe(question, budget, reserve_bytes)
                 except Exception as error:  # noqa: BLE001  whatever it is, it is handed on as a worker would
                     end = error
-            self._running.append(_Job(ticket, self.clock + self.takes(question), end))
+            ends = self.clock + self.takes(question)
+            self.spans.append((self.clock, ends, question))
+            self._running.append(_Job(ticket, ends, end))

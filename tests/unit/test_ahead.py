@@ -14,6 +14,7 @@ from autotune.model import Budget, Cause, Form, Objective, Outcome, ProbeResult,
 from autotune.search.batch import BatchFinder
 from autotune.search.evaluation import EvaluationFinder
 from autotune.search.imagine import imagination
+from autotune.search.imagined import Imagined
 from tests.fakes import BUDGET, EVALUATION_FAILS, OVER_BUDGET, FakeProber, Fault, drive, result
 from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_settings import PlantedMachine
@@ -132,8 +133,8 @@ class Asking:
         return Question(batch_size=8 + len(history), form=Form.LONG, reason=Reason.CERTIFY)
 
 
-def fits(question: Question, history: Sequence[ProbeResult]) -> ProbeResult:
-    return result(question.batch_size, question.form)
+def fits(question: Question, history: Sequence[ProbeResult]) -> Imagined:
+    return Imagined((result(question.batch_size, question.form),))
 
 
 def test_what_ran_ahead_under_a_looser_cap_counts_only_if_it_would_have_run_under_the_tighter() -> None:
@@ -175,6 +176,28 @@ def test_what_ran_ahead_and_was_not_asked_for_can_be_kept_and_is_dropped_at_the_
     assert [probe.batch_size for probe in kept] == [9]
     ahead.close()
     assert bench.dropped == {2}  # the tenth still ran
+
+
+def test_where_only_the_course_is_foreseen_what_is_asked_at_other_sizes_than_will_be_does_not_run_ahead() -> None:
+    def vaguely(question: Question, history: Sequence[ProbeResult]) -> Imagined:
+        return Imagined(fits(question, history).results, lambda later: later.batch_size == 11)
+
+    bench = PlantedBench(FakeProber(), width=3)
+    Ahead(Asking(), bench, (), vaguely).probe(QUESTION, BUDGET, 0)
+    assert [question.batch_size for question in bench.handed_out] == [8, 11]
+
+
+def test_what_takes_far_longer_than_what_is_waited_for_does_not_run_ahead() -> None:
+    for seconds, handed_out in ((3.0, [8, 9]), (30.0, [8])):
+        takes = {8: 1.0, 9: seconds}
+
+        def lasting(question: Question, history: Sequence[ProbeResult], takes: dict[int, float] = takes) -> Imagined:
+            (one,) = fits(question, history).results
+            return Imagined((replace(one, seconds=takes.get(question.batch_size, 1.0)),))
+
+        bench = PlantedBench(FakeProber())
+        Ahead(Asking(), bench, (), lasting).probe(QUESTION, BUDGET, 0)
+        assert [question.batch_size for question in bench.handed_out] == handed_out
 
 
 def test_when_time_is_out_nothing_runs_ahead_and_a_bench_is_one_by_its_shape() -> None:
