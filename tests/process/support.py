@@ -92,9 +92,9 @@ class Tool:
         fixed = ["--device", "cpu", "--storage", self.storage, "--memory-limit", "1GiB", "--max-batch", "2"]
         return [sys.executable, "-m", "autotune", "max-batch", "holding.py", *fixed, *options]
 
-    def hold(self, batch_size: int, step: int) -> None:
-        """Let probes wait in this step of this size."""
-        (self.folder / "hold").write_text(f"{batch_size} {step}")
+    def hold(self, batch_size: int, step: int, rank: int | None = None) -> None:
+        """Let probes wait in this step of this size; only this one of their ranks if one is named."""
+        (self.folder / "hold").write_text(f"{batch_size} {step}" + ("" if rank is None else f" {rank}"))
 
     def let_go(self) -> None:
         """Let waiting probes go on, and later ones not wait."""

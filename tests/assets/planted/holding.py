@@ -1,7 +1,8 @@
 """A workload that waits in the middle of a probe while PLANTED_FOLDER/hold is there: `holding.py [ANY ARGUMENTS]`.
 
-That file says "SIZE STEP": the batch size and training step (of one process) to wait at. A waiting probe first starts
-three processes that want to live on, then says so in PLANTED_FOLDER/held-PID. Without the file it trains at once.
+That file says "SIZE STEP" or "SIZE STEP RANK": the batch size and training step (of one process) to wait at, and which of
+several ranks waits; the others wait for it then in a collective. A waiting probe first starts three processes that want to live
+on, then says so in PLANTED_FOLDER/held-PID. Without the file it trains at once.
 """
 
 import os
@@ -33,14 +34,16 @@ def start_children() -> None:
     subprocess.run(["sh", "-c", "sleep 300 &"], start_new_session=True, check=True)
 
 
-def wait(here: tuple[int, int]) -> None:
-    if place_to_wait() != here:
+def wait(size: int, step: int) -> None:
+    wanted = place_to_wait()
+    here = (size, step, int(os.environ.get("RANK", "0")))
+    if wanted is None or wanted != here[: len(wanted)]:
         return
     start_children()
     draft = FOLDER / f"draft-{os.getpid()}"
     draft.touch()
     draft.rename(FOLDER / f"held-{os.getpid()}")
-    while place_to_wait() == here:
+    while place_to_wait() == wanted:
         time.sleep(0.01)
 
 
@@ -52,7 +55,7 @@ class Model(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         global steps
         steps += 1
-        wait((len(x), steps))
+        wait(len(x), steps)
         return self.linear(x)
 
 
