@@ -18,6 +18,7 @@ from autotune.model import (
 from autotune.report.columns import NOTHING, align, instant_words
 from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
+from autotune.report.ranks import rank_words
 from autotune.report.setting_words import settings_words
 from autotune.report.words import format_count, limit_words
 from autotune.units import format_bytes
@@ -53,6 +54,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         rows.append(("runs as", owner_words(record.owner)))
     if record.plan.length_bucket is not None:
         rows.append(("length bucket", str(record.plan.length_bucket)))
+    if record.plan.ranks > 1:
+        rows.append(("ranks", _ranks(record, probes)))
     if record.based_on:
         rows.append(("confirms", record.based_on))
     if answer is not None:
@@ -74,6 +77,13 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     for probe in probes if verbose else ():
         lines += failure_lines(probe)
     return "\n".join(lines)
+
+
+def _ranks(record: SearchRecord, probes: Sequence[ProbeResult]) -> str:
+    """With the peak of each, in the newest probe that fits at the largest batch."""
+    largest = record.answer.max_batch if record.answer else None
+    proof = next((p for p in reversed(probes) if p.fits and p.ranks and p.batch_size == largest), None)
+    return rank_words(proof) if proof is not None else f"{record.plan.ranks} train together"
 
 
 def _evaluation(answer: Answer) -> str:

@@ -12,6 +12,7 @@ from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
 from autotune.report.prediction import prediction_words
 from autotune.report.probes import failure_lines, probe_table
+from autotune.report.ranks import of_all_ranks, rank_words
 from autotune.report.setting_words import OWN, settings_words
 from autotune.report.tuning import left_out, settings_table
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
@@ -81,13 +82,13 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
     rows.append(
         (
             "throughput",
-            ", ".join(f"{format_rate(p.samples_per_second)} samples/s at batch {p.batch_size}" for p in shown),
+            ", ".join(_rate(p, result) for p in shown),
         )
     )
     rows.append(("evaluation", evaluation_words(result)))
     rows.append(("loading", _loading(result)))
     rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
-    rows.append(("ranks", _ranks(result.certificate)))
+    rows.append(("ranks", rank_words(result.certificate)))
     rows.append(("worst batch", _worst_batch(result)))
     rows.append(("budget", _budget(result.budget)))
     rows.append(("memory", composition_words(result.certificate)))
@@ -143,15 +144,10 @@ def _peak(probe: ProbeResult) -> str:
     return format_share(probe.measurement.peak_device_bytes, probe.budget_bytes)
 
 
-def _ranks(probe: ProbeResult) -> str:
-    """Peaks of the processes that trained together, where they did."""
-    if not probe.ranks:
-        return ""
-    peaks = ", ".join(
-        f"{one.rank}: {'?' if one.peak_device_bytes is None else format_bytes(one.peak_device_bytes)}"
-        for one in probe.ranks
-    )
-    return f"{len(probe.ranks)} train together, each with batch {probe.batch_size}; peaks {peaks}"
+def _rate(probe: ProbeResult, result: SearchResult) -> str:
+    words = f"{format_rate(probe.samples_per_second)} samples/s at batch {probe.batch_size}"
+    together = of_all_ranks(probe.samples_per_second, result.plan, probe.settings)
+    return words if together is None else f"{words} in each rank, {format_rate(together)} in all {result.plan.ranks}"
 
 
 def _budget(budget: Budget) -> str:

@@ -39,11 +39,14 @@ Series = Callable[[Path, Report], None]
 T = TypeVar("T", Injection, Trouble)
 
 
-def series_of(injections: Sequence[Injection], options: str = "", *, site: bool = False) -> Series:
-    """Deaths in one ledger, one after the other."""
+def series_of(
+    injections: Sequence[Injection], options: str = "", *, site: bool = False, more: Sequence[str] = ()
+) -> Series:
+    """Deaths in one ledger, one after the other. ``more``: options of the command."""
 
     def run(folder: Path, report: Report) -> None:
         bench = Bench(folder, options=options, site=site)
+        bench.command += tuple(more)
         _undisturbed(bench, report)
         for injection in injections:
             _timed(injection.group, injection.name, report, functools.partial(inject, injection, bench))
@@ -114,6 +117,8 @@ def all_series(seed: int, only: str) -> list[Series]:
         found.append(series_of(hits, "afresh"))
     if hits := wanted(deaths.deaths_ahead(random)):
         found.append(series_of(hits, "ahead"))
+    if hits := wanted(deaths.deaths_with_ranks(random)):
+        found.append(series_of(hits, more=deaths.RANKS))
     if hits := wanted(troubles.clock_jumps(random)):
         found.append(series_of(hits, site=True))
     if hits := wanted(troubles.full_disks(random)):

@@ -151,3 +151,24 @@ def deaths_ahead(random: Random) -> list[Injection]:
         fault = Fault(point="build", process=random.choice([1, 2]), victim=victim)
         found.append(Injection(group="kill while the model is made ahead", fault=fault, codes=frozenset({code})))
     return found
+
+
+RANKS = ("--ranks", "2")
+_RANKS_PHASES = ("data", "forward", "backward", "optimizer", "checkpoint", "answer")
+
+
+def deaths_with_ranks(random: Random) -> list[Injection]:
+    """While two ranks train together, each a process of its own: tool, guardian and one of the ranks.
+
+    The one that gets there second is hit as well as the first: the other may wait for it in a collective then.
+    """
+    found = []
+    acts = [("tool", "kill"), ("tool", "term"), ("group", "int"), ("guardian", "kill"), ("self", "kill")]
+    for phase, (victim, act) in zip(random.sample(_RANKS_PHASES, len(acts)), acts, strict=True):
+        code = {"guardian": GUARDIAN_DIED, "self": 0}.get(victim, SIGNALS[act])
+        # The first process that trains describes the workload; two and three are the ranks of the first probe.
+        fault = Fault(
+            point=phase, process=1 if phase == "checkpoint" else random.choice([2, 3]), act=act, victim=victim
+        )
+        found.append(Injection(group=f"{act} the {victim} with two ranks", fault=fault, codes=frozenset({code})))
+    return found

@@ -9,8 +9,9 @@ from autotune.knobs.choosing import wanted
 from autotune.model import Choice, ProbeResult, Reason, SearchRecord, SearchResult, Settings
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, is_own, throughput
-from autotune.report.commands import training_command
+from autotune.report.commands import launch, training_command
 from autotune.report.evidence import certificate
+from autotune.report.page.by_rank import by_rank
 from autotune.report.page.claims import claims
 from autotune.report.page.ended import no_answer
 from autotune.report.page.facts import facts
@@ -19,6 +20,7 @@ from autotune.report.page.memory import memory_by_size, memory_in_step
 from autotune.report.page.reproduce import reproduction
 from autotune.report.page.speed import Roles, step_times, trades
 from autotune.report.page.view import REPORT_VERSION, Answer, Role, Tried, View
+from autotune.report.ranks import of_all_ranks
 from autotune.report.setting_words import settings_words
 from autotune.report.table import headline
 from autotune.report.tuning import SettingsRow, left_out, settings_rows
@@ -79,6 +81,8 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         facts=facts(record, probes),
         reproduce=command,
         reproduce_note=note,
+        ranks=record.plan.ranks,
+        by_rank=by_rank(probes, own, result),
     )
 
 
@@ -138,6 +142,8 @@ def _answer(result: SearchResult) -> Answer:
         speedup=1.0 if same and rate else rate / own if rate and own else None,
         peak_bytes=proof.measurement.peak_device_bytes if proof else None,
         budget_bytes=result.budget.limit_bytes,
+        ranks=result.plan.ranks,
+        all_ranks_samples_per_second=of_all_ranks(rate, result.plan, settings),
     )
 
 
@@ -156,6 +162,8 @@ def _next_steps(result: SearchResult) -> tuple[str, ...]:
         return tuple(steps)
     if settings.changes(result.plan.settings):
         steps.append('Apply the settings as they were probed: autotune.load("autotune.json") in the training script.')
+    if result.plan.ranks > 1:
+        steps.append("Start it as the probes trained, one process on each device, with the command below.")
     if settings.allocator:
         steps.append(f"Set PYTORCH_CUDA_ALLOC_CONF={settings.allocator} for the training.")
     return tuple(steps)
@@ -163,7 +171,7 @@ def _next_steps(result: SearchResult) -> tuple[str, ...]:
 
 def _commands(result: SearchResult) -> tuple[str, ...]:
     command = training_command(result)
-    return (command,) if command else ()
+    return tuple(words for words in (command, launch(result.plan) if command is None else "") if words)
 
 
 def _tried(row: SettingsRow, roles: Roles, rows: Sequence[SettingsRow]) -> Tried:

@@ -25,6 +25,7 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
                 ("ended", instant(record.finished)),
                 ("probes took", format_seconds(took) if probes else ""),
                 ("probes", f"{len(probes)}, {failed or 'none'} of them failed"),
+                ("ranks", f"{record.plan.ranks} train together in each probe" if record.plan.ranks > 1 else ""),
                 ("seed", str(record.plan.seed)),
                 ("autotune", record.version),
             ),
@@ -44,6 +45,7 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
             (
                 ("device", f"{machine.device_name} ({machine.device})"),
                 ("UUID", machine.device_uuid),
+                ("UUIDs of the other ranks", ", ".join(machine.peers)),
                 ("memory", format_bytes(machine.capacity_bytes)),
                 ("driver", machine.driver_version),
                 ("CUDA", machine.cuda_version),
@@ -56,6 +58,7 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
             "Memory budget",
             (
                 ("budget", format_bytes(budget.limit_bytes)),
+                ("is that of", f"each of the {record.plan.ranks} ranks" if record.plan.ranks > 1 else ""),
                 ("set by", budget.source),
                 ("device has", format_bytes(budget.capacity_bytes)),
                 ("held by others", format_bytes(budget.others_bytes) if budget.others_bytes else ""),

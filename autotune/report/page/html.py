@@ -11,7 +11,7 @@ from pathlib import Path
 from autotune.report.page.drawing import Figure
 from autotune.report.page.facts import instant
 from autotune.report.page.figures import figures
-from autotune.report.page.tables import ROLES
+from autotune.report.page.tables import ROLES, rank_table, ranks_note
 from autotune.report.page.view import View
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes, format_seconds
@@ -39,7 +39,7 @@ def render_html(view: View) -> str:
         "rate": format_rate,
         "instant": instant,
     }
-    environment.globals |= {"share": format_share, "roles": ROLES}
+    environment.globals |= {"share": format_share, "roles": ROLES, "rank_table": rank_table, "ranks_note": ranks_note}
     shown = figures(view)
     # Both are ours or plotly's, not the user's; and no closing tag is in them.
     scripts = [get_plotlyjs(), _read("plots.js")] if shown else []

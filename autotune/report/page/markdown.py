@@ -7,7 +7,15 @@ HTML, a mention or a table's end.
 import re
 from collections.abc import Iterator, Sequence
 
-from autotune.report.page.tables import Table, memory_table, phases_table, timeline_table, times_table
+from autotune.report.page.tables import (
+    Table,
+    memory_table,
+    phases_table,
+    rank_table,
+    ranks_note,
+    timeline_table,
+    times_table,
+)
 from autotune.report.page.view import Answer, NoAnswer, View
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes
@@ -30,6 +38,12 @@ def _lines(view: View) -> Iterator[str]:
     if view.mind:
         yield from ("", "**Mind**", "")
         yield from (f"- {_text(words)}" for words in view.mind)
+    if view.ranks > 1:
+        yield from ("", "### Ranks", "", _text(ranks_note(view.ranks)))
+        for probe in view.by_rank:
+            table = rank_table(probe)
+            yield from ("", f"{_text(table.caption)}:", "")
+            yield from _table(table)
     if view.tried:
         yield from ("", "### What was tried, and why it lost", "")
         yield from _table(_tried(view))
@@ -69,7 +83,7 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
     )
     end = f"{answer.refuted_at} fails" if answer.refuted_at else answer.bound
     rows: tuple[tuple[str, ...], ...] = (
-        ("speed", f"{rate} samples/s, {against}"),
+        ("speed", f"{rate} samples/s{_in_all(answer)}, {against}"),
         ("largest safe batch", f"{answer.max_batch}; {end}"),
         ("peak memory", format_share(answer.peak_bytes, answer.budget_bytes)),
         ("device", view.device),
@@ -80,6 +94,11 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
     for command in view.commands:
         yield ""
         yield from _block(command)
+
+
+def _in_all(answer: Answer) -> str:
+    together = answer.all_ranks_samples_per_second
+    return "" if together is None else f" in each rank, {format_rate(together)} in all {answer.ranks}"
 
 
 def _no_answer(view: View, ended: NoAnswer | None) -> Iterator[str]:

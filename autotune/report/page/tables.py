@@ -6,9 +6,9 @@ from statistics import median
 
 from autotune.memory.timeline import StepTimeline
 from autotune.report.explanation import PHASES, USES
-from autotune.report.page.view import MemoryBySize, MemoryInStep, Role, StepTimes, Trade
+from autotune.report.page.view import ByRank, MemoryBySize, MemoryInStep, Role, StepTimes, Trade
 from autotune.report.setting_words import OWN
-from autotune.report.words import format_rate
+from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes, format_seconds
 
 ROLES = {
@@ -75,6 +75,35 @@ def memory_table(memory: MemoryBySize) -> Table:
         headings=("batch", "what happened", "peak", *memory.kinds),
         rows=tuple(rows),
         numbers=frozenset({0, *range(2, 3 + len(memory.kinds))}),
+    )
+
+
+def rank_table(probe: ByRank) -> Table:
+    """One row for each rank."""
+    first = f", where rank {probe.failed_first} failed first" if probe.failed_first is not None else ""
+    end = "all of them fit" if probe.fits else f"which failed{first}"
+    return Table(
+        caption=f"Ranks of probe {probe.probe}, batch {probe.batch_size} in each, {with_settings(probe.settings)}: {end}",
+        headings=("rank", "peak", "of that outside the allocator", "steps", "what became of it"),
+        rows=tuple(
+            (
+                str(one.rank),
+                "-" if one.peak_bytes is None else format_share(one.peak_bytes, probe.budget_bytes),
+                format_bytes(one.outside_bytes),
+                str(one.steps),
+                one.what,
+            )
+            for one in probe.ranks
+        ),
+        numbers=frozenset({0, 1, 2, 3}),
+    )
+
+
+def ranks_note(ranks: int) -> str:
+    """How to read the figures of a search in which several processes trained together."""
+    return (
+        f"{ranks} ranks trained together in each probe. Samples/s are those of one rank, by the steps of the slowest; memory is"
+        " that of the rank that holds the most, and the budget that of each."
     )
 
 

@@ -60,6 +60,11 @@ class Answer:
     peak_bytes: int | None
     """Device-wide, at ``batch_size``."""
     budget_bytes: int
+    ranks: int = 1
+    """Processes that trained together in each probe. Speeds are those of one of them, in which the slowest decides; memory is
+    that of the one that holds the most, and the budget that of each."""
+    all_ranks_samples_per_second: float | None = None
+    """Of all of them together; None where one process trains, or nothing was timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +235,37 @@ class FailureText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One of the processes that trained together in a probe."""
+
+    rank: int
+    peak_bytes: int | None
+    """Of its device; None where it was stopped before it could tell."""
+    outside_bytes: int | None
+    """Of that what PyTorch's allocator does not hold: context, libraries, buffers of NCCL; None on the CPU."""
+    steps: int
+    what: str
+    """What became of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRank:
+    """The ranks of one probe."""
+
+    probe: int
+    """Number of the probe."""
+    batch_size: int
+    """Of each rank."""
+    settings: str
+    fits: bool
+    failed_first: int | None
+    """Rank whose failure is the probe's; None where all fit, or none can be named."""
+    budget_bytes: int
+    """Of each rank's device."""
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """All of a report."""
 
@@ -274,3 +310,7 @@ class View:
     """The command that asks the same question; empty where there is none."""
     reproduce_note: str
     """What to mind with it, or why there is none."""
+    ranks: int = 1
+    """Processes that train together in each probe."""
+    by_rank: tuple[ByRank, ...] = ()
+    """The probes that the answer rests on, rank by rank; empty where one process trains."""
