@@ -43,7 +43,7 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         ("finished", instant_words(record.finished)),
         ("autotune", record.version),
         ("model", f"{record.workload.ref} ({format_count(record.workload.parameters)} parameters)"),
-        ("device", f"{record.machine.device_name} ({record.machine.device})"),
+        ("device", _device(record.machine)),
         ("torch", record.machine.torch_version),
         ("budget", f"{format_bytes(record.budget.limit_bytes)} ({record.budget.source})"),
         ("precision", settings.precision.value),
@@ -77,6 +77,12 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     for probe in probes if verbose else ():
         lines += failure_lines(probe)
     return "\n".join(lines)
+
+
+def _device(machine: Machine) -> str:
+    """With what tells it from another kind of the same name."""
+    driver = f", driver {machine.driver_version}" if machine.driver_version else ""
+    return f"{machine.device_name} ({machine.device}), {format_bytes(machine.capacity_bytes)}{driver}"
 
 
 def _ranks(record: SearchRecord, probes: Sequence[ProbeResult]) -> str:

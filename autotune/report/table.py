@@ -147,7 +147,7 @@ def _peak(probe: ProbeResult) -> str:
 def _rate(probe: ProbeResult, result: SearchResult) -> str:
     words = f"{format_rate(probe.samples_per_second)} samples/s at batch {probe.batch_size}"
     together = of_all_ranks(probe.samples_per_second, result.plan, probe.settings)
-    return words if together is None else f"{words} in each rank, {format_rate(together)} in all {result.plan.ranks}"
+    return words if together is None else f"{words} in each rank, {format_rate(together)} in all"
 
 
 def _budget(budget: Budget) -> str:

@@ -98,7 +98,7 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
 
 def _in_all(answer: Answer) -> str:
     together = answer.all_ranks_samples_per_second
-    return "" if together is None else f" in each rank, {format_rate(together)} in all {answer.ranks}"
+    return "" if together is None else f" in each rank, {format_rate(together)} in all"
 
 
 def _no_answer(view: View, ended: NoAnswer | None) -> Iterator[str]:

@@ -80,8 +80,8 @@ def memory_table(memory: MemoryBySize) -> Table:
 
 def rank_table(probe: ByRank) -> Table:
     """One row for each rank."""
-    first = f", where rank {probe.failed_first} failed first" if probe.failed_first is not None else ""
-    end = "all of them fit" if probe.fits else f"which failed{first}"
+    first = f", rank {probe.failed_first} first" if probe.failed_first is not None else ""
+    end = "all of them fit" if probe.fits else f"it failed{first}"
     return Table(
         caption=f"Ranks of probe {probe.probe}, batch {probe.batch_size} in each, {with_settings(probe.settings)}: {end}",
         headings=("rank", "peak", "of that outside the allocator", "steps", "what became of it"),
