@@ -22,8 +22,8 @@ ATTEMPTS = 4
 _LOOK_UP_S = 5.0
 """How long is waited before the search is made sure of again."""
 _DEAR = 4
-"""A probe that takes this many times as long as what has to be waited for anyway begins only when it is asked for: run in vain it
-would hold up its worker for far longer than it could have gained. Compiling is what this keeps back."""
+"""A probe that takes more than this many times as long as what has to be waited for anyway begins only when it is asked
+for: run in vain it would hold up its worker for far longer than it could have gained. It keeps compiling back."""
 _DEPTH = 4
 """Answers imagined one upon another, for each worker: further ahead little is right."""
 
@@ -205,7 +205,7 @@ class Ahead:
                 continue
             expected = self._imagine(question, (*imagined, *ends.values()))
             if expected is not None and expected.results[0].seconds > _DEAR * wait_s:
-                return
+                return  # what comes after it is as unsure
             self._runs[_key(question)] = self._begin(question, budget, reserve_bytes)
             if self._bench.idle < 1:
                 return
