@@ -244,7 +244,7 @@ class Session:
         directory = self._plan.source.directory
 
         def asked(record: SearchRecord) -> bool:
-            ours = record.plan.source.directory == directory
+            ours = record.plan.source.directory == directory and record.plan.predicted == self._plan.predicted
             return ours and record.key == search_key(record.plan, record.workload, record.machine)
 
         return self._store.latest_of(self._workload.ref, asked)
@@ -288,7 +288,8 @@ class Session:
             recommend=self._plan.recommend,
             # a command trains at one size, and of some loaders nothing says how batches follow the size
             # and what several ranks hold beside a recording's own events nothing replays yet
-            trace=device == "cuda" and self._workload.sized and not self._plan.source.command and self._plan.ranks == 1,
+            trace=device == "cuda" and self._workload.sized and not self._plan.source.command
+            and (self._plan.ranks == 1 or self._plan.predicted),
             settings=self._plan.settings,
             varies=self._workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
@@ -502,6 +503,7 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
             **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
             **({"ranks": plan.ranks} if plan.ranks > 1 else {}),
+            **({"predicted": plan.communicators_bytes} if plan.predicted else {}),
             **({"parallel": _parallel(settings)} if settings.parallel is not Parallel.DEFAULT else {}),
             **_tuned(plan),
         }

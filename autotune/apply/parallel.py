@@ -151,6 +151,18 @@ def _zero(cls: type[torch.optim.Optimizer], params: Iterable[Any], options: dict
     return ZeroRedundancyOptimizer(held, optimizer_class=cls, **options)
 
 
+def fullest_rank(groups: Iterable[dict[str, Any]], world_size: int) -> int:
+    """The one of so many ranks that ``ZeroRedundancyOptimizer`` gives the most of these parameters to; the first of several.
+
+    It goes through each group of parameters, the largest first, and gives each to the rank that has the least.
+    """
+    sizes = [0] * world_size
+    for group in groups:
+        for size in sorted((parameter.numel() for parameter in group["params"]), reverse=True):
+            sizes[sizes.index(min(sizes))] += size
+    return sizes.index(max(sizes))
+
+
 def state_here(optimizer: torch.optim.Optimizer) -> Iterable[Any]:
     """The state of each parameter that this rank keeps any of."""
     inner = getattr(

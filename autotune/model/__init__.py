@@ -15,6 +15,7 @@ if typing.TYPE_CHECKING:
     from autotune.model.leaks import LeakEvidence, LeakKind, Leaks, Rate, Suspect
     from autotune.model.machine import Budget, Machine, digest, short_digest
     from autotune.model.peak import CompositionEvidence, KindBytes, MemoryKind, NamedBytes, OperatorCost, Peak
+    from autotune.model.predicted import Communicators, Predicted, PredictedWay
     from autotune.model.probe import (
         Comparison,
         Composition,
@@ -65,6 +66,7 @@ else:
         "leaks": "LeakEvidence LeakKind Leaks Rate Suspect",
         "machine": "Budget Machine digest short_digest",
         "peak": "CompositionEvidence KindBytes MemoryKind NamedBytes OperatorCost Peak",
+        "predicted": "Communicators Predicted PredictedWay",
         "probe": "Comparison Composition Failure Measurement PhaseMemory ProbeResult Question RankResult",
         "search": "Answer Choice Evaluation Loading Plan Prediction SearchRecord SearchResult Stop",
         "settings": (

@@ -51,6 +51,10 @@ class Plan:
     """Devices that train together, each with batches of its own."""
     ranks: int = 1
     """Processes that train together in each probe, each on a device of its own; ``world`` is a multiple of it."""
+    predicted: bool = False
+    """One process stands in for all ranks: what it finds is a prediction of what they need, and they never ran."""
+    communicators_bytes: int = 0
+    """Where it is predicted: what communicators with the others are taken to hold of each device."""
     trials: int = 12
     """How many settings the sampler may propose at most, beside those that are known to pay."""
     eval_batch: int | None = None

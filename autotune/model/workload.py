@@ -92,6 +92,8 @@ class WorkloadInfo:
     """(what, short hash) of all that the fingerprint is made of, to say which of it changed; left out by older ledgers."""
     buckets: tuple[LengthBucket, ...] = ()
     """Length buckets that were asked for, shortest first; in a search of one of them that one alone."""
+    fullest_rank: int = 0
+    """Of the ranks asked for, the one that ZeRO gives the most of the optimizer's state to; left out by older ledgers."""
 
     def within(self, bucket: LengthBucket) -> "WorkloadInfo":
         """What is known of the workload with the samples of one bucket.

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from autotune.apply.parallel import fullest_rank
 from autotune.errors import AutotuneError
 from autotune.model import LengthBucket, Phase, WorkloadInfo
 from autotune.probe.abilities import with_abilities
@@ -39,7 +40,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
     process_bytes = own_data_bytes()
     ones = torch.ones(512, 512, device="cpu")
     torch.mm(ones, ones)  # in parallel: hangs in a child of a process whose thread pool was used
-    machine = look_at_devices(order.device, order.ranks)
+    machine = look_at_devices(order.device, 1 if order.stands_in else order.ranks)
     _leave_out_step_imports()
     with recorder.during(Phase.BUILD):
         model = _outline(workload)
@@ -70,6 +71,7 @@ def describe(order: Order, workload: Workload, recorder: Recorder, step_imports_
         notes=workload.notes,
         parts=fingerprint_parts(order.source, workload, shapes, batch),
         buckets=buckets,
+        fullest_rank=fullest_rank(optimizer.param_groups, order.ranks),
     )
     return {"workload": asdict(with_others(info, machine)), "machine": asdict(machine)}
 

@@ -22,6 +22,7 @@ from autotune.model import (
     Form,
     Machine,
     Outcome,
+    Parallel,
     ProbeResult,
     Question,
     Section,
@@ -44,7 +45,7 @@ from autotune.probe.answers import (
 from autotune.probe.classify import classify
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Rank, Request
-from autotune.probe.ranks import orders, verdict
+from autotune.probe.ranks import orders, standing_in, verdict
 from autotune.probe.tenants import disturbance
 from autotune.probe.turns import Turns
 from autotune.probe.workplace import Workplace
@@ -85,6 +86,7 @@ class Launcher:
         say: Callable[[str], None] = lambda text: None,
         turns: Turns | None = None,
         ranks: int = 1,
+        stands_in: bool = False,
     ) -> None:
         """
         Args:
@@ -94,10 +96,17 @@ class Launcher:
             say: told once about a fallback.
             turns: at the device, with other searches; None = it is not shared.
             ranks: processes that train together in each probe: on the CPU, or on the first so many CUDA devices.
+            stands_in: there is one of them, which stands in for all (``probe.stand_ins``).
         """
         self._source = source
         self._turns = turns
-        self._ranks = ranks
+        self._ranks = 1 if stands_in else ranks
+        """Processes of a probe."""
+        self._world = ranks
+        self._stands_in = stands_in
+        self._fullest_rank = 0
+        self.communicators_bytes = 0
+        """Where one process stands in: what communicators with the others would hold of its device."""
         self._timeout_s = timeout_s
         self.seed = seed
         """Of the next probes."""
@@ -114,7 +123,7 @@ class Launcher:
         self._outside_bytes = 0
         """Device memory outside PyTorch's allocator, the most that a process was seen to hold that looked at a training."""
         self.machine: Machine | None = None
-        self._nvml_uuids: tuple[str, ...] = ("",) * ranks
+        self._nvml_uuids: tuple[str, ...] = ("",) * self._ranks
         """One a rank; empty where NVML says nothing of the device, or nothing that could be true."""
 
     def __enter__(self) -> Self:
@@ -175,6 +184,7 @@ class Launcher:
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
+        self._fullest_rank = workload.fullest_rank
         of_first = self.machine.device_uuid if workload.device_used_bytes is None else ""
         of_others = self.machine.peers or ("",) * (self._ranks - 1)  # none on the CPU
         self._nvml_uuids = (of_first, *of_others)
@@ -337,9 +347,13 @@ class Launcher:
             settings=settings,
             job_environment=settings.environment,
             seed=self.seed,
-            ranks=self._ranks,
+            ranks=self._world,
+            stands_in=self._stands_in,
+            communicators_bytes=self.communicators_bytes,
             **details,
         )
+        if op is Op.PROBE and self._stands_in:
+            order = standing_in(order, self._fullest_rank if settings.parallel is Parallel.ZERO else 0)
         peers: list[Rank] = []
         if op is Op.PROBE and self._ranks > 1:
             order, *others = orders(order, self._directory / f"{name}.meeting", self._nvml_uuids)

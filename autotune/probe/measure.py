@@ -39,6 +39,7 @@ def run_probe(
     """
     if isinstance(recorder.meter, CudaMeter):
         recorder.meter.start(order.device_uuid)
+        recorder.meter.missing_bytes = order.communicators_bytes
     group: Group = Alone()
     if order.ranks > 1:
         with recorder.during(Phase.DATA):
@@ -167,6 +168,8 @@ def _run_pass(order: Order, steps: Steps, group: Group) -> None:
     recorder.facts["first_step_seconds"] = seconds[0]
     timed = [each for each, counts in list(counted)[steps.before + form.warm_up :] if counts]
     recorder.facts["step_seconds"] = [] if form is Form.EVALUATE else timed  # too few, of a size of no interest
+    if order.stands_in:  # nothing was exchanged: neither numbers nor times are those of the ranks
+        recorder.facts["losses"], recorder.facts["step_seconds"], recorder.facts["first_step_seconds"] = [], [], None
 
 
 def _run_mixtures(sequences: tuple[tuple[float, ...], ...], steps: Steps) -> None:

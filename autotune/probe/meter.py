@@ -108,6 +108,8 @@ class CudaMeter:
         self._device = device
         self._events: list[torch.cuda.Event] = []
         self._unified = False
+        self.missing_bytes = 0
+        """What a training will hold outside of PyTorch and this process does not; counts as if it did."""
         self.cap_bytes: int | None = None
         self.others_bytes: int | None = None
 
@@ -188,7 +190,8 @@ class CudaMeter:
     def non_pytorch(self) -> int | None:
         """Device-wide use minus this allocator minus others; without NVML others count as ours, the safe way round."""
         free, total = self._free_and_total()
-        return max(0, total - free - torch.cuda.memory_reserved(self._device) - (self.others_bytes or 0))
+        held = total - free - torch.cuda.memory_reserved(self._device) - (self.others_bytes or 0)
+        return max(0, held) + self.missing_bytes
 
     def tick(self) -> None:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -68,6 +68,10 @@ class Order:
     """Which of the processes this is that train together; from 0."""
     ranks: int = 1
     """How many they are."""
+    stands_in: bool = False
+    """The other ranks are not there: this process trains as one of them by ``probe.stand_ins``."""
+    communicators_bytes: int = 0
+    """What communicators with ranks that are not there would hold of the device."""
     meeting: str = ""
     """File that they find each other by; it is not there yet. Empty = there is one process."""
     ahead: bool | None = None

@@ -51,6 +51,14 @@ def orders(first: Order, meeting: Path, device_uuids: Sequence[str]) -> list[Ord
     ]
 
 
+def standing_in(order: Order, rank: int) -> Order:
+    """The order of one process that is to stand in for all ranks, being ``rank``: as if each were on a host of its own,
+    since there is one device here."""
+    alone = {"LOCAL_RANK": "0", "GROUP_RANK": str(rank), "LOCAL_WORLD_SIZE": "1"}
+    variables = _variables(rank, order.ranks, _free_port()) | alone
+    return replace(order, rank=rank, job_environment={**order.job_environment, **variables})
+
+
 def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
     return {
         "RANK": str(rank),

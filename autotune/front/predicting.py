@@ -1,0 +1,201 @@
+"""How much several devices would hold, found out on one: one process trains as one rank of N, the others are stood in for.
+
+Each way of training together is a search of its own in the ledger, marked as predicted. Where the host has as many
+devices, the ranks run as well.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
+from autotune.front import searching
+from autotune.front.communicators import communicators
+from autotune.front.laboratory import budget_of, refuse_inside, turns_of
+from autotune.ledger import default_storage
+from autotune.model import Budget, Communicators, Machine, Parallel, Plan, Predicted, PredictedWay, WorkloadInfo
+from autotune.planning import with_own_settings
+from autotune.ports import SearchObserver
+from autotune.ranking import MOST, refuse_workload
+from autotune.session import Session
+
+WAYS = (Parallel.DDP, Parallel.FSDP, Parallel.ZERO)
+"""What is compared where no way is asked for; DDP is also what a training of ranks has that autotune does not wrap."""
+_SHARING = frozenset({Parallel.FSDP, Parallel.ZERO})
+"""Ways in which more ranks leave less to each."""
+_DOUBLINGS = 5
+"""How often more ranks are tried where nothing fits: up to 32 times as many."""
+
+
+def predict(
+    plan: Plan, storage: str | os.PathLike[str] | None, fresh: bool, observer: SearchObserver, *, verify: bool | None
+) -> Predicted:
+    """See ``api.predict``."""
+    _refuse(plan)
+    asked = plan.settings.parallel
+    ways = WAYS if asked is Parallel.DEFAULT else (asked,)
+    with _standing_in(plan, storage, observer) as stand:
+        found = [_predicted(stand, way, fresh, observer) for way in ways]
+    _raise_what_is_no_answer(found)
+    found = [_with_enough(stand.plan, one, storage, observer) for one in found]
+    if verify is None:
+        verify = len(_devices(stand.machine)) >= plan.ranks
+    if verify:
+        found = [_verified(plan, one, storage, fresh, observer) for one in found]
+    return Predicted(
+        plan=stand.plan,
+        workload=stand.workload,
+        machine=stand.machine,
+        budget=stand.budget,
+        communicators=stand.communicators,
+        ways=tuple(found),
+    )
+
+
+def _refuse(plan: Plan) -> None:
+    """Refuse what cannot be predicted; what no search with ranks can do is refused where the plan is made.
+
+    Raises:
+        UsageError: it is one of these things.
+    """
+    if plan.ranks == 1:
+        raise UsageError(
+            "one rank needs no prediction, and --ranks is 1",
+            hint="say how many devices you ask about: --ranks 8; or search here: autotune max-batch",
+        )
+    if plan.source.command:
+        raise UsageError(
+            "a training command starts its own ranks, and none can be stood in for",
+            hint="give the model: autotune predict model.py --ranks 8",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    plan: Plan
+    """With the workload's own settings, and marked as predicted."""
+    workload: WorkloadInfo
+    machine: Machine
+    budget: Budget
+    communicators: Communicators
+    session: Callable[[Plan], Session]
+
+
+@contextmanager
+def _standing_in(
+    plan: Plan, storage: str | os.PathLike[str] | None, observer: SearchObserver
+) -> Iterator[_Stand]:
+    """The process that stands in for all ranks, its ledger and its budget."""
+    refuse_inside()
+    from autotune.probe.launcher import Launcher
+    from autotune.storage.store import Store
+
+    started, one = time.monotonic(), replace(plan, ranks=1)
+    with ExitStack() as stack:
+        turns = turns_of(one, observer.note, started)
+        launcher = Launcher(
+            plan.source,
+            timeout_s=plan.timeout_s,
+            seed=plan.seed,
+            say=observer.note,
+            turns=turns,
+            ranks=plan.ranks,
+            stands_in=True,
+        )
+        stack.enter_context(launcher).preload(plan.device)
+        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
+        workload, machine = launcher.describe(plan.device, plan.multiple_of)
+        refuse_workload(workload, plan.ranks)
+        held = communicators(store, machine, plan.ranks)
+        launcher.communicators_bytes = held.size_bytes
+        marked = replace(plan, predicted=True, communicators_bytes=held.size_bytes)
+        with launcher.turn():
+            budget = budget_of(one, machine, 0, workload.device_used_bytes)
+        observer.found(workload, machine, budget)
+
+        def session(plan: Plan) -> Session:
+            return Session(plan, store, launcher, observer, workload, machine, budget, started)
+
+        yield _Stand(with_own_settings(marked, workload), workload, machine, budget, held, session)
+
+
+def _in_this_way(plan: Plan, way: Parallel) -> Plan:
+    return replace(plan, settings=replace(plan.settings, parallel=way))
+
+
+def _predicted(stand: _Stand, way: Parallel, fresh: bool, observer: SearchObserver) -> PredictedWay:
+    observer.note(f"{way}: one process stands in for {stand.plan.ranks} ranks")
+    try:
+        return PredictedWay(parallel=way, result=stand.session(_in_this_way(stand.plan, way)).run(fresh=fresh))
+    except (NothingFits, WorkloadError, TimeRanOut) as error:
+        return PredictedWay(parallel=way, result=None, error=error)
+
+
+def _raise_what_is_no_answer(found: Sequence[PredictedWay]) -> None:
+    """That a model does not train in one of several ways is an answer; that it trains in none is none.
+
+    Raises:
+        WorkloadError, TimeRanOut: no way has an answer, and not because nothing fits.
+    """
+    errors = [one.error for one in found if one.error is not None]
+    if len(errors) == len(found) and not any(isinstance(error, NothingFits) for error in errors):
+        raise errors[0]
+
+
+def _with_enough(
+    plan: Plan, found: PredictedWay, storage: str | os.PathLike[str] | None, observer: SearchObserver
+) -> PredictedWay:
+    """Where not even the smallest batch fits and ranks share: with how many it would, doubling them."""
+    if not isinstance(found.error, NothingFits) or found.parallel not in _SHARING:
+        return found
+    for doubling in range(1, _DOUBLINGS + 1):
+        ranks = plan.ranks << doubling
+        if ranks > MOST:
+            break
+        smallest = replace(
+            _in_this_way(plan, found.parallel),
+            ranks=ranks,
+            world=ranks,
+            start_batch=None,
+            max_batch=plan.multiple_of,
+        )
+        try:
+            with _standing_in(smallest, storage, observer) as stand:
+                stand.session(stand.plan).run(fresh=False)
+        except NothingFits:
+            continue
+        except WorkloadError:  # such as more ranks than parameters
+            break
+        return replace(found, enough=ranks)
+    return found
+
+
+def _devices(machine: Machine) -> Sequence[object]:
+    """The devices of this host that ranks would run on; none on the CPU, where any number of processes can be started."""
+    if machine.device != "cuda":
+        return ()
+    from autotune.probe import nvml
+    from autotune.probe.visible import visible
+
+    cards = nvml.cards()
+    return (visible(cards, os.environ) if cards else None) or ()
+
+
+def _verified(
+    plan: Plan, found: PredictedWay, storage: str | os.PathLike[str] | None, fresh: bool, observer: SearchObserver
+) -> PredictedWay:
+    """The same with what the ranks say when they run, first of all at the predicted batch."""
+    if found.result is None:
+        return found
+    observer.note(f"{found.parallel}: running all {plan.ranks} ranks, at the predicted batch first")
+    real = replace(_in_this_way(plan, found.parallel), start_batch=found.result.answer.max_batch)
+    try:
+        result = searching.search(real, storage, fresh, observer, {}, trains_here=False)
+    except (NothingFits, WorkloadError, TimeRanOut, EnvironmentTrouble) as error:
+        return replace(found, real_error=error)
+    return replace(found, real=result)
+
+
+
