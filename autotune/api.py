@@ -249,6 +249,42 @@ def search_buckets(
     return searching.search_buckets(plan, buckets, storage, fresh, observer or LogObserver(), where, trains_here=False)
 
 
+def predict(
+    plan: types.Plan,
+    *,
+    storage: str | None = None,
+    fresh: bool = False,
+    observer: types.SearchObserver | None = None,
+    verify: bool | None = None,
+) -> types.Predicted:
+    """How large a batch ``plan.ranks`` devices would hold, found out on one: one process trains as one of the ranks, the
+    others are stood in for.
+
+    Ways to share the work (``plan.settings.parallel``) are compared where none is asked for. An answer is kept as a search
+    of its own that never counts for one that ran.
+
+    Args:
+        plan: as ``api.plan(ref, ranks=8, recommend=False)`` makes it; ``memory_limit`` is that of each device.
+        storage: the ledger.
+        fresh: measure again, whatever the ledger knows.
+        observer: is told of every probe; default: as in ``find_max_batch``.
+        verify: run all ranks as well, at the predicted batch first; None = where this host has as many CUDA devices.
+
+    Returns:
+        What came out for each way. That nothing fits, or a way does not suit the model, is a value.
+
+    Raises:
+        WorkloadError: the workload fails by itself; ``detail`` is its traceback.
+        EnvironmentTrouble: device, ledger or processes are not usable.
+        UsageError: there is one rank, or the workload is a training command or spreads itself over devices.
+        TimeRanOut: the time budget ended before any answer.
+    """
+    from autotune.front import predicting
+    from autotune.front.observer import LogObserver
+
+    return predicting.predict(plan, storage, fresh, observer or LogObserver(), verify=verify)
+
+
 def check(
     path: str | os.PathLike[str] = "autotune.json",
     workload: str | os.PathLike[str] | Sequence[str] | None = None,
@@ -446,6 +482,7 @@ __all__ = [
     "find_max_batch",
     "inspect",
     "plan",
+    "predict",
     "report",
     "search",
     "search_buckets",

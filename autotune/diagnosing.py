@@ -60,7 +60,8 @@ def start_of(
         return Start(batches=(size,), batch_from="recommended in autotune.json, with its settings", settings=settings)
     for record in searches:
         answer = record.answer
-        if answer is not None and record.workload.fingerprint == workload.fingerprint:
+        mine = record.workload.fingerprint == workload.fingerprint and not record.plan.predicted
+        if answer is not None and mine:
             size = answer.recommended_batch or answer.max_batch
             settings = answer.settings or record.plan.settings
             return Start(

@@ -240,11 +240,14 @@ class Session:
         return self._result(held.record, answer, probes, new=len(probes) - len(history), from_ledger=False)
 
     def _latest_of_this(self) -> SearchRecord | None:
-        """The newest search of the same workload that asked for an answer; a check of a file asks for none."""
+        """The newest search of the same workload that asked for an answer; a check of a file asks for none, and predictions
+        ask about several things in a row."""
+        if self._plan.predicted:
+            return None
         directory = self._plan.source.directory
 
         def asked(record: SearchRecord) -> bool:
-            ours = record.plan.source.directory == directory and record.plan.predicted == self._plan.predicted
+            ours = record.plan.source.directory == directory and not record.plan.predicted
             return ours and record.key == search_key(record.plan, record.workload, record.machine)
 
         return self._store.latest_of(self._workload.ref, asked)
@@ -288,7 +291,9 @@ class Session:
             recommend=self._plan.recommend,
             # a command trains at one size, and of some loaders nothing says how batches follow the size
             # and what several ranks hold beside a recording's own events nothing replays yet
-            trace=device == "cuda" and self._workload.sized and not self._plan.source.command
+            trace=device == "cuda"
+            and self._workload.sized
+            and not self._plan.source.command
             and (self._plan.ranks == 1 or self._plan.predicted),
             settings=self._plan.settings,
             varies=self._workload.varies,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Text, case, column, func, select, table
+from sqlalchemy import BigInteger, Integer, Text, case, column, func, or_, select, table
 
 from autotune.errors import DamagedRow
 from autotune.model import Damage, SearchState, SearchSummary
@@ -42,11 +42,12 @@ _OPTIONAL = frozenset({"finished", "based_on", "max_batch", "recommended_batch"}
 _INSTANTS = frozenset({"created", "finished"})
 _NUMBERS = frozenset({"budget_bytes", "max_batch", "recommended_batch"})
 _NO_BUCKET = '%"length_bucket": null%'
-"""In the document of nearly every plan: only the others are read."""
+_PREDICTED = '%"predicted": true%'
+"""The one is in the document of nearly every plan, the other in few: only those that differ are read."""
 
 
 def summary_from_row(values: Any, probes: int) -> SearchSummary:
-    """Read the columns of a search, by name; ``plan`` is its document where that may name a length bucket, else None.
+    """Read the columns of a search, by name; ``plan`` is its document where that may say what a list tells, else None.
 
     Raises:
         DamagedRow: one of them is damaged; names the table, the id and the field.
@@ -61,17 +62,23 @@ def summary_from_row(values: Any, probes: int) -> SearchSummary:
         checked["state"] = SearchState(checked["state"])
     except ValueError as error:
         raise damaged_row(SEARCHES.name, name, str(checked["id"]), f"state: {error}") from error
-    return SearchSummary(**checked, probes=probes, length_bucket=_bucket_of(values["plan"]))
+    asked = _asked(values["plan"])
+    length = asked.get("length_bucket")
+    return SearchSummary(
+        **checked,
+        probes=probes,
+        length_bucket=length if isinstance(length, int) else None,
+        predicted=asked.get("predicted") is True,
+    )
 
 
-def _bucket_of(plan: object) -> int | None:
-    """The length bucket that a plan's document names. One that cannot be read names none here; ``get`` tells of it."""
+def _asked(plan: object) -> dict[str, object]:
+    """What a plan's document says. One that cannot be read says nothing here; ``get`` tells of it."""
     try:
         found = json.loads(plan) if isinstance(plan, str) else None
     except (ValueError, RecursionError):
-        return None
-    length = found.get("length_bucket") if isinstance(found, dict) else None
-    return length if isinstance(length, int) else None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Listing(Opened):
@@ -83,7 +90,8 @@ class Listing(Opened):
         Only what is in columns of its own is looked at: damage to a document is found by who reads it.
         """
         here = SEARCHES.c
-        plan = case((here.plan.not_like(_NO_BUCKET), here.plan)).label("plan")
+        told = or_(here.plan.not_like(_NO_BUCKET), here.plan.like(_PREDICTED))
+        plan = case((told, here.plan)).label("plan")
         query = select(*(here[name] for name in _SUMMARY), here.lease_until, plan)
         query = query.order_by(here.created.desc(), here.id.desc())
         read: list[SearchSummary] = []

@@ -24,6 +24,7 @@ from autotune.cli import (
     init,
     inspect,
     max_batch,
+    predict,
     report,
     runs,
     schema,
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 app.command("search")(search.search)
 app.command("max-batch")(max_batch.max_batch)
+app.command("predict")(predict.predict)
 app.command("check")(check.check)
 app.command("inspect")(inspect.inspect)
 app.command("init")(init.init)

@@ -29,13 +29,13 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
     """Search, with progress on stderr.
 
     Raises:
-        AutotuneError: see ``_ask``.
+        AutotuneError: see ``carry_out``.
     """
 
     def search(plan: Plan, progress: Progress) -> SearchResult:
         return api.search(plan, storage=asked.storage, fresh=asked.fresh, observer=progress, **asked.where)
 
-    return _ask(asked, search, recommend=recommend)
+    return carry_out(asked, search, recommend=recommend)
 
 
 def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
@@ -45,7 +45,7 @@ def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[Sea
         The answer of the first kind, and what came out on the others.
 
     Raises:
-        AutotuneError: see ``_ask``.
+        AutotuneError: see ``carry_out``.
     """
     if asked.workers is None:
         return ask(asked, recommend=recommend), ()
@@ -53,14 +53,14 @@ def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[Sea
     def search(plan: Plan, progress: Progress) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
         return api.search_kinds(plan, storage=asked.storage, fresh=asked.fresh, observer=progress, **asked.where)
 
-    return _ask(asked, search, recommend=recommend)
+    return carry_out(asked, search, recommend=recommend)
 
 
 def ask_buckets(asked: Asked) -> Bucketed:
     """Search each length bucket, with progress on stderr. Where one has no answer, ``keep_buckets`` says so.
 
     Raises:
-        AutotuneError: see ``_ask``.
+        AutotuneError: see ``carry_out``.
     """
 
     def search(plan: Plan, progress: Progress) -> Bucketed:
@@ -74,7 +74,7 @@ def ask_buckets(asked: Asked) -> Bucketed:
             **asked.where,
         )
 
-    return _ask(asked, search, recommend=False)
+    return carry_out(asked, search, recommend=False)
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ def _lengths(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _ask(asked: Asked, search: Callable[[Plan, Progress], Found], *, recommend: bool) -> Found:
+def carry_out(asked: Asked, search: Callable[[Plan, Progress], Found], *, recommend: bool) -> Found:
     """Make the plan and search.
 
     Raises:

@@ -244,10 +244,16 @@ _OF_SETTINGS = frozenset({"objective", "fix", "allow", "forbid", "effective_batc
 """Parameters of a command that searches settings."""
 
 
-def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune: bool) -> Callable[..., None]:
+def searching(
+    run: Callable[[Asked], None], *, default_output: Path | None, tune: bool, without: frozenset[str] = frozenset()
+) -> Callable[..., None]:
     """A typer command that takes the options of a search and hands them over as one value.
 
-    ``tune``: whether it has those of a search of settings.
+    Args:
+        run: what it does; its docstring becomes the help.
+        default_output: file of the recommendation.
+        tune: whether it has the options of a search of settings.
+        without: parameters that make no sense for it.
     """
 
     def command(
@@ -337,7 +343,7 @@ def searching(run: Callable[[Asked], None], *, default_output: Path | None, tune
         )
 
     command.__doc__ = run.__doc__
-    others = _OF_THE_BATCH if tune else _OF_SETTINGS
+    others = (_OF_THE_BATCH if tune else _OF_SETTINGS) | without
     whole = inspect.signature(command)  # which typer reads
     kept = [one for name, one in whole.parameters.items() if name not in others]
     command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]

@@ -84,9 +84,7 @@ class _Stand:
 
 
 @contextmanager
-def _standing_in(
-    plan: Plan, storage: str | os.PathLike[str] | None, observer: SearchObserver
-) -> Iterator[_Stand]:
+def _standing_in(plan: Plan, storage: str | os.PathLike[str] | None, observer: SearchObserver) -> Iterator[_Stand]:
     """The process that stands in for all ranks, its ledger and its budget."""
     refuse_inside()
     from autotune.probe.launcher import Launcher
@@ -196,6 +194,3 @@ def _verified(
     except (NothingFits, WorkloadError, TimeRanOut, EnvironmentTrouble) as error:
         return replace(found, real_error=error)
     return replace(found, real=result)
-
-
-

@@ -38,6 +38,8 @@ class SearchSummary:
     """How many of them it has recorded itself."""
     length_bucket: int | None = None
     """Longest samples of the length bucket it was of; None = of all samples."""
+    predicted: bool = False
+    """Whether one process stood in for ranks that did not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

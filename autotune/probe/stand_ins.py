@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.distributed import ProcessGroup
+from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 
 from autotune.model import Parallel
 
@@ -20,7 +20,11 @@ NAME = "autotune_stand_ins"
 """Of the backend, in PyTorch's registry."""
 
 
-class StandIns(ProcessGroup):
+_Group: Any = distributed.ProcessGroup
+"""Its methods take their arguments in several forms, of which PyTorch itself uses one."""
+
+
+class StandIns(_Group):  # type: ignore[misc]
     """Collectives of one rank of ``ranks``; they end at once, take no memory and move nothing off the device.
 
     PyTorch renamed some of them (2.13): each has both names.
@@ -30,7 +34,7 @@ class StandIns(ProcessGroup):
         super().__init__(rank, ranks)
         self._rank, self._ranks = rank, ranks
 
-    def getBackendName(self) -> str:  # noqa: N802 - PyTorch's name
+    def getBackendName(self) -> str:
         return NAME
 
     @property
@@ -203,7 +207,7 @@ def _done(tensors: Sequence[torch.Tensor]) -> Any:
     """Work that is over."""
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(list(tensors))
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    return _create_work_from_future(future)
 
 
 def _copy(there: torch.Tensor, mine: torch.Tensor) -> None:

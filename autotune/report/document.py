@@ -28,7 +28,17 @@ from autotune.report.buckets import bucket_advice
 from autotune.report.commands import launch, training_command
 from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
-from autotune.report.fields import Batch, Check, Document, Error, Evidence, FailureDocument, LengthBucket, NoBatch
+from autotune.report.fields import (
+    Batch,
+    Check,
+    Document,
+    Error,
+    Evidence,
+    FailureDocument,
+    LengthBucket,
+    NoBatch,
+    PredictionDocument,
+)
 from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
@@ -44,7 +54,18 @@ _EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
 
 
 def document(result: SearchResult) -> Document:
-    """The recommendation a search makes that has certified a batch."""
+    """The recommendation a search makes that has certified a batch.
+
+    Raises:
+        UsageError: it is a prediction, in which the ranks did not run.
+    """
+    if result.plan.predicted:
+        raise UsageError(
+            f"search {result.search_id} predicted what {result.plan.ranks} ranks need, and they did not run: there is nothing"
+            " to recommend",
+            hint=f"search where the devices are: autotune search {result.workload.ref} --ranks {result.plan.ranks}"
+            " --allow none",
+        )
     answer, settings, world = result.answer, result.settings, result.plan.world
     proof = certificate(result, answer.recommended_batch) or result.certificate
     rate = throughput(result)
@@ -183,7 +204,7 @@ def failure_document(
     )
 
 
-def to_text(content: Document | FailureDocument) -> str:
+def to_text(content: Document | FailureDocument | PredictionDocument) -> str:
     """The document as JSON, indented, ASCII only, one line break at its end."""
     return json.dumps(content.model_dump(mode="json"), indent=2) + "\n"
 
@@ -225,6 +246,11 @@ def _refuse_others(text: str) -> None:
     except (ValueError, RecursionError):
         return
     version = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(content, dict) and content.get("kind") == "prediction":
+        raise UsageError(
+            f"this is a prediction for {str(content.get('ranks'))[:10]} ranks, which were not run: it recommends nothing",
+            hint="search where the devices are: autotune search MODEL --ranks N --allow none --output autotune.json",
+        )
     if isinstance(version, int) and version > _SCHEMA_VERSION:
         raise UsageError(
             f"this recommendation has schema_version {version}, and this autotune reads {_SCHEMA_VERSION}",

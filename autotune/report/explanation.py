@@ -76,6 +76,7 @@ def explanation_facts(explanation: Explanation) -> dict[str, object]:
         "search_id": search.id,
         "batch_size": explanation.batch_size,
         "max_batch": answer.max_batch if answer else None,
+        "predicted_ranks": search.plan.ranks if search.plan.predicted else None,
         "refuted_at": answer.refuted_at if answer else None,
         "prediction": answer.prediction if answer else None,
         "budget_bytes": search.budget.limit_bytes,
@@ -107,7 +108,8 @@ def _head(explanation: Explanation) -> Iterator[Row]:
     yield "search", f"{search.id}: {search.workload.ref} on {search.machine.device_name} ({search.machine.device})"
     if answer is not None:
         refuted = f" ({answer.refuted_at} refuted)" if answer.refuted_at is not None else ""
-        yield "certified", f"{answer.max_batch}{refuted}"
+        what = f"predicted for {search.plan.ranks} ranks, not run" if search.plan.predicted else "certified"
+        yield what, f"{answer.max_batch}{refuted}"
         if answer.prediction is not None:
             yield "predicted", prediction_words(answer.prediction)
     if explanation.foretold is not None:

@@ -129,7 +129,7 @@ def composition_words(probe: ProbeResult) -> str:
         (Part.GRADIENTS, seen.gradients_bytes),
         (Part.OPTIMIZER, seen.optimizer_bytes),
         (Part.BATCH, seen.batch_bytes),
-        (Part.ACTIVATIONS, _activations_bytes(probe)),
+        (Part.ACTIVATIONS, activations_bytes(probe)),
         (Part.PROCESS, _resident_bytes(probe) or probe.measurement.non_pytorch_bytes),
     )
     words = ", ".join(f"{part.value} {format_bytes(size)}" for part, size in parts if size)
@@ -146,7 +146,7 @@ def _shares(probe: ProbeResult, workload: WorkloadInfo) -> tuple[Share, ...]:
         _share(Part.GRADIENTS, seen.gradients_bytes, workload.trainable_bytes),
         _share(Part.OPTIMIZER, seen.optimizer_bytes, state_bytes),
         _share(Part.BATCH, seen.batch_bytes, None),
-        Share(part=Part.ACTIVATIONS, size_bytes=_activations_bytes(probe)),
+        Share(part=Part.ACTIVATIONS, size_bytes=activations_bytes(probe)),
         _process_share(probe, workload),
     )
 
@@ -176,7 +176,7 @@ def _resident_bytes(probe: ProbeResult) -> int | None:
     return None
 
 
-def _activations_bytes(probe: ProbeResult) -> int | None:
+def activations_bytes(probe: ProbeResult) -> int | None:
     """Peak minus everything long-lived that was measured: what was left for activations and temporaries.
 
     A lower bound, since gradients and the last activations need not be alive at the same instant.

@@ -52,6 +52,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
     ]
     if record.state is SearchState.RUNNING:
         rows.append(("runs as", owner_words(record.owner)))
+    if record.plan.predicted:
+        rows.append(("predicted", f"for {record.plan.ranks} ranks, which were not run"))
     if record.plan.length_bucket is not None:
         rows.append(("length bucket", str(record.plan.length_bucket)))
     if record.plan.ranks > 1:

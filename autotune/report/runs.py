@@ -40,7 +40,7 @@ def _row(one: SearchSummary) -> tuple[str, ...]:
     return (
         one.id,
         instant_words(one.created),
-        one.state.value,
+        f"{one.state.value}, predicted" if one.predicted else one.state.value,
         NOTHING if one.max_batch is None else str(one.max_batch),
         str(one.probes),
         one.workload_ref,

@@ -63,6 +63,8 @@ def headline(result: SearchResult) -> str:
         bound = f"{refutation.batch_size} refuted: {failure_words(refutation)}"
     else:
         bound = limit_words(answer.limited_by)
+    if result.plan.predicted:
+        return f"max batch {answer.max_batch} of each of {result.plan.ranks} ranks - predicted, not run; {bound}"
     return f"max batch {answer.max_batch} - certified by {_steps(result.certificate)} in a fresh process; {bound}"
 
 

@@ -20,6 +20,10 @@ def claims(result: SearchResult) -> tuple[Claim, ...]:
 def _claims(result: SearchResult) -> Iterator[Claim]:
     answer = result.answer
     largest = certificate(result, answer.max_batch)
+    if result.plan.predicted:
+        yield Claim(
+            text=f"Predicted: one process stood in for {result.plan.ranks} ranks, and these were not run.", holds=False
+        )
     for size in dict.fromkeys((answer.recommended_batch, answer.max_batch)):
         yield _certified(size, certificate(result, size))
     if largest is not None:

@@ -20,7 +20,7 @@ def reproduction(plan: Plan, own: Settings) -> tuple[str, str]:
     """
     if plan.source.pickle_path:
         return "", "It was called from Python with live objects: call find_max_batch() from the same script again."
-    command = "search" if plan.recommend else "max-batch"
+    command = "predict" if plan.predicted else "search" if plan.recommend else "max-batch"
     words = ["autotune", command, *([] if plan.source.command else [plan.source.ref]), *_options(plan, own)]
     if plan.recommend:
         words += _searched(plan)
