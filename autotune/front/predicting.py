@@ -33,7 +33,11 @@ def predict(
     plan: Plan, storage: str | os.PathLike[str] | None, fresh: bool, observer: SearchObserver, *, verify: bool | None
 ) -> Predicted:
     """See ``api.predict``."""
-    _refuse(plan)
+    if plan.ranks == 1:
+        raise UsageError(
+            "one rank needs no prediction, and --ranks is 1",
+            hint="say how many devices you ask about: --ranks 8; or search here: autotune max-batch",
+        )
     asked = plan.settings.parallel
     ways = WAYS if asked is Parallel.DEFAULT else (asked,)
     with _standing_in(plan, storage, observer) as stand:
@@ -52,24 +56,6 @@ def predict(
         communicators=stand.communicators,
         ways=tuple(found),
     )
-
-
-def _refuse(plan: Plan) -> None:
-    """Refuse what cannot be predicted; what no search with ranks can do is refused where the plan is made.
-
-    Raises:
-        UsageError: it is one of these things.
-    """
-    if plan.ranks == 1:
-        raise UsageError(
-            "one rank needs no prediction, and --ranks is 1",
-            hint="say how many devices you ask about: --ranks 8; or search here: autotune max-batch",
-        )
-    if plan.source.command:
-        raise UsageError(
-            "a training command starts its own ranks, and none can be stood in for",
-            hint="give the model: autotune predict model.py --ranks 8",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +177,13 @@ def _verified(
     real = replace(_in_this_way(plan, found.parallel), start_batch=found.result.answer.max_batch)
     try:
         result = searching.search(real, storage, fresh, observer, {}, trains_here=False)
-    except (NothingFits, WorkloadError, TimeRanOut, EnvironmentTrouble) as error:
+    except (NothingFits, WorkloadError) as error:
         return replace(found, real_error=error)
+    except (
+        EnvironmentTrouble,
+        TimeRanOut,
+        UsageError,
+    ) as error:  # says nothing of the ranks, and the prediction stands
+        observer.note(f"{found.parallel}: the ranks could not be run: {error.message}")
+        return found
     return replace(found, real=result)

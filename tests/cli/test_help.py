@@ -33,6 +33,7 @@ def test_the_commands_are_those_promised() -> None:
         "init",
         "inspect",
         "max-batch",
+        "predict",
         "report",
         "runs",
         "runs compare",

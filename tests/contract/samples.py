@@ -150,6 +150,8 @@ SEARCH = SearchRecord(
         effective_batch=96,
         world=8,
         ranks=2,
+        predicted=True,
+        communicators_bytes=GIB,
         trials=3,
         eval_batch=6,
         length_bucket=512,
@@ -190,6 +192,7 @@ SEARCH = SearchRecord(
         traits=TRAITS,
         notes=("data sampled", "größer — 大"),
         parts=(("code of train.py", "0123456789abcdef"), ("size of the data set", "fedcba9876543210")),
+        fullest_rank=1,
         buckets=(
             LengthBucket(
                 max_length=512,

@@ -318,6 +318,7 @@ def test_programs_get_the_nouns_as_fields(explanation: Explanation) -> None:
         "search_id",
         "batch_size",
         "max_batch",
+        "predicted_ranks",
         "refuted_at",
         "prediction",
         "budget_bytes",

@@ -17,6 +17,12 @@ def test_searches_are_listed_one_a_line() -> None:
     )
 
 
+def test_a_prediction_says_that_it_is_one() -> None:
+    assert runs_table((replace(SUMMARY, predicted=True),)).splitlines()[1] == (
+        "ab12cd34ef56  2026-03-04 12:00:00 UTC  answered, predicted         27       7  model.py  NVIDIA H200  40 GiB"
+    )
+
+
 def test_length_buckets_have_a_column_where_there_are_any() -> None:
     assert runs_table((replace(SUMMARY, length_bucket=2048), SUMMARY)) == (
         "id            created                  state     max batch  probes  model     length bucket  device       budget\n"

@@ -1,0 +1,122 @@
+"""What two devices would hold, predicted on one, and then run on two."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune import api
+from autotune.front.communicators import UNMEASURED_BYTES
+from autotune.model import Budget, Form, Outcome, Parallel, Plan, Predicted, PredictedWay, Question, Reason, Settings
+from autotune.probe.launcher import Launcher
+from autotune.report.predicted import NOT_RUN, prediction_report
+from autotune.units import GIB, MIB
+from tests.gpu.conftest import ASSETS
+
+pytestmark = pytest.mark.gpu
+
+RANKS = 2
+LIMIT = 16 * GIB
+"""So that what is not known of NCCL's buffers, some 100 MiB, is less than the error that is allowed."""
+ERROR = 0.03
+two_devices = pytest.mark.skipif(torch.cuda.device_count() < RANKS, reason="needs two CUDA devices")
+
+
+def planned(ranks: int = RANKS, limit: int = LIMIT, **options: object) -> Plan:
+    """A search with so many ranks under a limit for each."""
+    return api.plan(
+        str(ASSETS / "small_gpt.py"),
+        device="cuda",
+        ranks=ranks,
+        memory_limit=limit,
+        recommend=False,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> Predicted:
+    """Of all ways with two ranks, by one process on one device."""
+    return api.predict(planned(), storage=str(tmp_path_factory.mktemp("predicted") / "ledger.sqlite3"), verify=False)
+
+
+def way(found: Predicted, parallel: Parallel) -> PredictedWay:
+    return next(one for one in found.ways if one.parallel is parallel)
+
+
+def batch(found: Predicted, parallel: Parallel) -> int:
+    result = way(found, parallel).result
+    assert result is not None, way(found, parallel).error
+    return result.answer.max_batch
+
+
+def test_one_device_says_what_each_way_leaves_on_it_and_what_it_adds_for_nccl(predicted: Predicted) -> None:
+    print(prediction_report(predicted))
+    assert predicted.communicators.size_bytes == UNMEASURED_BYTES
+    assert batch(predicted, Parallel.DDP) < batch(predicted, Parallel.ZERO) < batch(predicted, Parallel.FSDP)
+    whole = way(predicted, Parallel.DDP).certificate
+    shared = way(predicted, Parallel.FSDP).certificate
+    assert whole is not None and shared is not None
+    parameters = whole.measurement.composition.parameters_bytes
+    assert parameters == predicted.workload.parameters_bytes
+    assert shared.measurement.composition.parameters_bytes == pytest.approx(parameters / RANKS, rel=0.01)
+    for probe in (whole, shared):
+        assert probe.ranks == () and probe.samples_per_second is None
+        assert (probe.measurement.non_pytorch_bytes or 0) > UNMEASURED_BYTES + 256 * MIB  # the context as well
+        assert (probe.measurement.peak_device_bytes or 0) <= LIMIT
+    assert not any(one.verified for one in predicted.ways) and NOT_RUN in prediction_report(predicted)
+
+
+def test_a_model_too_large_for_few_devices_is_told_how_many_would_do(tmp_path: Path) -> None:
+    # 85 million parameters take 1.3 GiB with gradients and state, beside context and NCCL
+    found = api.predict(
+        planned(limit=2 * GIB, parallel="fsdp", multiple_of=8), storage=str(tmp_path / "l.sqlite3"), verify=False
+    )
+    (one,) = found.ways
+    if one.result is None:
+        assert one.enough is not None and one.enough in (4, 8, 16, 32, 64)
+    else:
+        assert one.result.answer.max_batch < 64
+
+
+@two_devices
+@pytest.mark.parametrize("parallel", [Parallel.DDP, Parallel.FSDP])
+def test_two_devices_hold_what_one_predicted_within_three_per_cent(predicted: Predicted, parallel: Parallel) -> None:
+    size = batch(predicted, parallel)
+    plan, settings = planned(), Settings(parallel=parallel)
+    below, above = int(size * (1 - ERROR)), int(size * (1 + ERROR)) + 1
+    assert above - below > 10
+    with Launcher(plan.source, timeout_s=120, seed=0, ranks=RANKS) as launcher:
+        _, machine = launcher.describe("cuda", 1)
+        capacity = machine.capacity_bytes
+        budget = Budget(
+            limit_bytes=LIMIT, source="--memory-limit", capacity_bytes=capacity, others_bytes=0, headroom_bytes=0
+        )
+        question = Question(batch_size=below, form=Form.LONG, reason=Reason.CERTIFY, settings=settings)
+        fits = launcher.probe(question, budget, 0)
+        outside = fits.measurement.non_pytorch_bytes or 0
+        larger = Question(batch_size=above, form=Form.LONG, reason=Reason.REFUTE, settings=settings)
+        refuted = launcher.probe(larger, budget, outside)
+    certificate = way(predicted, parallel).certificate
+    assert certificate is not None
+    alone = (certificate.measurement.non_pytorch_bytes or 0) - UNMEASURED_BYTES
+    print(f"{parallel}: {size} predicted, {below} and {above} ran; NCCL took {(outside - alone) / MIB:.0f} MiB")
+    print(f"outside of PyTorch {outside / MIB:.0f} MiB with two ranks, {alone / MIB:.0f} MiB alone")
+    assert fits.fits, fits.failure
+    assert refuted.outcome in (Outcome.OUT_OF_MEMORY, Outcome.UNSAFE), refuted.outcome
+
+
+@two_devices
+def test_where_the_devices_are_the_ranks_run_and_their_memory_is_used_from_then_on(tmp_path: Path) -> None:
+    storage = str(tmp_path / "ledger.sqlite3")
+    plan = planned(limit=4 * GIB, parallel="ddp", multiple_of=8)
+    found = api.predict(plan, storage=storage)  # as many devices as ranks
+    (one,) = found.ways
+    assert one.verified and one.real is not None, one.real_error
+    real = one.real.answer.max_batch
+    assert [each.rank for each in one.real.certificate.ranks] == [0, 1]
+    assert "verified on 2 GPUs" in prediction_report(found)
+    again = api.predict(plan, storage=storage, fresh=True, verify=False)
+    assert again.communicators.told_by.startswith("measured with 2 ranks")
+    print(f"{found.communicators} {again.communicators}: {batch(again, Parallel.DDP)} predicted, {real} real")
+    assert batch(again, Parallel.DDP) == pytest.approx(real, abs=max(8, ERROR * real))
