@@ -175,21 +175,27 @@ def _make(store: object, rank: int, ranks: int, timeout: object) -> StandIns:
 
 
 def _consolidate(self: Any, to: int = 0) -> None:
-    """What ``ZeroRedundancyOptimizer`` does in the rank that gathers its state: the share of another comes as bytes on the
+    """What ``ZeroRedundancyOptimizer`` does when it gathers its state: the share of each other rank comes as bytes on the
     device, is read there, and goes to the host. Nobody sends one: this rank's own stands for each.
+
+    On the CPU, where the host's memory is what counts, it sends its own as well, as all but one rank do: PyTorch makes a
+    list of numbers of the bytes, which takes more than all else.
     """
     device = self._default_device
-    written = io.BytesIO()
-    torch.save(self.optim.state_dict(), written)
+    if device.type == "cpu":
+        from torch.distributed.optim.zero_redundancy_optimizer import _broadcast_object  # type: ignore[attr-defined]
+
+        _broadcast_object(self.optim.state_dict(), src_rank=self.global_rank, group=self.process_group, device=device)
     self._all_state_dicts = []
     for rank in range(self.world_size):
-        if rank == self.rank:
-            share = torch.load(io.BytesIO(written.getvalue()), map_location="cpu", weights_only=False)
-        else:
-            sent = torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8).to(device)
-            share = torch.load(io.BytesIO(sent.cpu().numpy().tobytes()), map_location=device, weights_only=False)
-            share = _on_host(share)
-        self._all_state_dicts.append(share)
+        share = self.optim.state_dict()
+        if rank != self.rank:
+            written = io.BytesIO()
+            torch.save(share, written)
+            sent = torch.frombuffer(written.getbuffer(), dtype=torch.uint8).to(device)
+            received = io.BytesIO(sent.cpu().numpy())  # type: ignore[arg-type]  # its buffer: no list of it is made
+            share = torch.load(received, map_location=device, weights_only=False)
+        self._all_state_dicts.append(_on_host(share))
 
 
 def _on_host(value: Any) -> Any:

@@ -25,13 +25,13 @@ def prediction_report(found: Predicted) -> str:
     head = (
         f"{found.plan.ranks} ranks, each on a device like {found.machine.device_name}, with {given} each: {_how(found)}"
     )
-    blocks = [
+    blocks: list[tuple[str, ...]] = [
         (head,),
         align([_HEADINGS, *(_row(found, way) for way in found.ways)], right=_NUMBERS),
         ("memory of one rank", *align(list(_memory(found)))),
         ("mind", *(f"- {text}" for text in prediction_advice(found))),
     ]
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines != ("memory of one rank",))
+    return "\n\n".join("\n".join(lines) for lines in blocks if len(lines) > 1 or lines == (head,))
 
 
 def prediction_lines(found: Predicted) -> tuple[str, ...]:
@@ -172,8 +172,8 @@ def _advice(found: Predicted) -> Iterator[str]:
         yield "on the CPU the buffers of gloo are left out, and all ranks are taken to have as much memory as this process"
     if missing and found.machine.device != "cpu":
         yield (
-            "there are others of this device in every rank's place: on other GPUs give what they have with --memory-limit,"
-            " and expect kernels and libraries to take other amounts"
+            "every rank is taken to have a device like this one; for other GPUs give their memory with --memory-limit, and"
+            " expect libraries to take other amounts there"
         )
     if any(way.parallel is Parallel.DDP for way in found.ways) and len(found.ways) > 1:
         yield "a training that wraps its model in DistributedDataParallel by itself (--parallel default) needs what ddp needs"
