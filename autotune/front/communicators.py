@@ -10,10 +10,11 @@ from autotune.units import MIB, format_bytes
 if TYPE_CHECKING:
     from autotune.storage.store import Store
 
-UNMEASURED_BYTES = 512 * MIB
-"""NCCL on a host whose GPUs talk by NVLink takes 10 MiB for each connection of a channel and has up to 32 channels
-(github.com/NVIDIA/nccl, issue 1685, H100); rings need one connection in each, kernels and further algorithms come on top.
-Hosts without NVLink take less: on the safe side."""
+UNMEASURED_BYTES = 848 * MIB
+"""NCCL 2.28.9 on two H200 with NVLink: GPT-2 held 1,615 MiB outside of PyTorch's allocator with two ranks of DDP and 767 MiB
+alone, four MiB less with FSDP2 (benchmarks/results: 2026-11-30-h200-ranks.json, 2026-11-29-h200-gpt2.json; torch 2.11). Most
+of it are 10 MiB for each connection of up to 32 channels (github.com/NVIDIA/nccl, issue 1685): cards without NVLink have
+fewer channels and take less, and rings of more ranks have no more connections each."""
 _LOOK_AT = 200
 """Searches of a ledger, the newest."""
 
