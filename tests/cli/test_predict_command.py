@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, fake: FakeApi) -> dict[str, Any]:
         assert isinstance(answer, Predicted)
         return answer
 
-    monkeypatch.setattr(api, "predict", predict, raising=False)
+    monkeypatch.setattr(api, "predict", predict)
     return seen
 
 
