@@ -24,8 +24,40 @@ _Group: Any = distributed.ProcessGroup
 """Its methods take their arguments in several forms, of which PyTorch itself uses one."""
 
 
+class Held:
+    """What was exchanged in backward passes, for a step longer than it is needed.
+
+    DDP makes its buckets anew in the second step, and NCCL holds the old ones until its watchdog has looked at their exchange:
+    by chance they are there at that step's peak, or gone. Here they are there: a batch has to survive both.
+    """
+
+    _MOST = 256
+    """More than DDP has buckets: 6 GiB of gradients."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, list[torch.Tensor]] = {}
+
+    def add(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Hold these. Where they were exchanged before, a step has gone by: what came before them is let go."""
+        key = tensors[0].data_ptr()
+        if key in self._tensors:
+            while next(iter(self._tensors)) != key:
+                self._let_go_of_the_oldest()
+            del self._tensors[key]
+        self._tensors[key] = list(tensors)
+        if len(self._tensors) > self._MOST:
+            self._let_go_of_the_oldest()
+
+    def _let_go_of_the_oldest(self) -> None:
+        del self._tensors[next(iter(self._tensors))]
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
 class StandIns(_Group):  # type: ignore[misc]
-    """Collectives of one rank of ``ranks``; they end at once, take no memory and move nothing off the device.
+    """Collectives of one rank of ``ranks``; they end at once, take no memory but what ``Held`` says, and move nothing off the
+    device.
 
     PyTorch renamed some of them (2.13): each has both names.
     """
@@ -33,6 +65,7 @@ class StandIns(_Group):  # type: ignore[misc]
     def __init__(self, rank: int, ranks: int) -> None:
         super().__init__(rank, ranks)
         self._rank, self._ranks = rank, ranks
+        self._held = Held()
 
     def getBackendName(self) -> str:
         return NAME
@@ -45,6 +78,8 @@ class StandIns(_Group):  # type: ignore[misc]
     pg_name = group_name
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: object = None) -> Any:
+        if tensors[0].is_cuda and torch._C._current_graph_task_id() != -1:  # gradients; gloo holds none
+            self._held.add(tensors)
         return _done(tensors)
 
     allreduce_coalesced = allreduce

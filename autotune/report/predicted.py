@@ -175,11 +175,6 @@ def _advice(found: Predicted) -> Iterator[str]:
             "every rank is taken to have a device like this one; for other GPUs give their memory with --memory-limit, and"
             " expect libraries to take other amounts there"
         )
-    if found.machine.device != "cpu" and any(way.parallel is not Parallel.FSDP for way in missing):
-        yield (
-            "ddp and zero sort their buckets anew in the second step, and NCCL may hold the old ones a moment longer:"
-            f" {format_bytes(found.workload.trainable_bytes)} more, by chance, which a prediction does not have"
-        )
     if any(way.parallel is Parallel.DDP for way in found.ways) and len(found.ways) > 1:
         yield "a training that wraps its model in DistributedDataParallel by itself (--parallel default) needs what ddp needs"
     if missing:

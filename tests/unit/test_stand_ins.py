@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from autotune.apply.parallel import fullest_rank
-from autotune.probe.stand_ins import StandIns
+from autotune.probe.stand_ins import Held, StandIns
 
 RANKS = 3
 GROUP = StandIns(1, RANKS)
@@ -45,6 +45,26 @@ def test_what_others_would_send_is_zero() -> None:
     held = MINE.clone()
     GROUP.recv([held], 0).wait()
     assert held.tolist() == [0.0, 0.0]
+
+
+def test_buckets_are_held_until_those_that_came_after_them_come_again() -> None:
+    held, (old, other, new) = Held(), (torch.empty(1) for _ in range(3))
+    for step in ([old, other], [new]):  # made anew for the second step
+        for bucket in step:
+            held.add([bucket])
+    assert len(held) == 3
+    held.add([new])
+    assert len(held) == 1
+    for bucket in (old, new, old, new):  # the same ones in each step
+        held.add([bucket])
+    assert len(held) == 2
+
+
+def test_what_never_comes_again_is_not_held_for_ever() -> None:
+    held, kept = Held(), [torch.empty(1) for _ in range(300)]
+    for one in kept:
+        held.add([one])
+    assert len(held) == 256
 
 
 @pytest.mark.parametrize("name", ["all_gather_single", "reduce_scatter_single"])
