@@ -45,8 +45,8 @@ def _found(store: "Store", machine: Machine, *, several: bool) -> tuple[SearchRe
     """The newest search on this kind of machine with several real ranks, or with one process, and its non-PyTorch memory."""
     for record in store.searches(_LOOK_AT):
         together = record.plan.ranks > 1 and not record.plan.predicted
-        if together is not several or not _same(record.machine, machine):
-            continue
+        if together is not several or not _same(record.machine, machine) or record.plan.source.command:
+            continue  # a training command may have started ranks that nobody here knows of
         try:
             seen = max(_outside(store, record), default=0)
         except DamagedRow:  # another one may say it

@@ -60,6 +60,11 @@ def test_another_kind_of_machine_says_nothing() -> None:
     assert size(2, (other, 900 * MIB), (ALONE, 700 * MIB)) == UNMEASURED_BYTES
 
 
+def test_a_training_command_may_have_ranks_of_its_own_and_says_nothing() -> None:
+    command = replace(ALONE, plan=replace(PLAN, source=replace(PLAN.source, command=("torchrun", "train.py"))))
+    assert size(2, (TOGETHER, 900 * MIB), (command, 900 * MIB)) == UNMEASURED_BYTES
+
+
 def test_on_the_cpu_there_are_none() -> None:
     found = communicators(cast(Any, Ledger()), replace(MACHINE, device="cpu"), 8)
     assert found.size_bytes == 0
