@@ -264,7 +264,8 @@ def predict(
     of its own that never counts for one that ran.
 
     Args:
-        plan: as ``api.plan(ref, ranks=8, recommend=False)`` makes it; ``memory_limit`` is that of each device.
+        plan: as ``api.plan(ref, ranks=8, recommend=False)`` makes it; ``memory_limit`` is that of each device, and
+            ``time_budget_s`` is for the prediction, and again for each search whose ranks run.
         storage: the ledger.
         fresh: measure again, whatever the ledger knows.
         observer: is told of every probe; default: as in ``find_max_batch``.

@@ -25,6 +25,8 @@ WAYS = (Parallel.DDP, Parallel.FSDP, Parallel.ZERO)
 """What is compared where no way is asked for; DDP is also what a training of ranks has that autotune does not wrap."""
 _SHARING = frozenset({Parallel.FSDP, Parallel.ZERO})
 """Ways in which more ranks leave less to each."""
+_SAYS_NOTHING = (EnvironmentTrouble, TimeRanOut, UsageError)
+"""What keeps more from being found out; the prediction stands."""
 _DOUBLINGS = 5
 """How often more ranks are tried where nothing fits: up to 32 times as many."""
 
@@ -150,7 +152,8 @@ def _with_enough(
                 stand.session(stand.plan).run(fresh=False)
         except NothingFits:
             continue
-        except WorkloadError:  # such as more ranks than parameters
+        except (WorkloadError, *_SAYS_NOTHING) as error:  # such as more ranks than parameters
+            observer.note(f"{found.parallel}: {ranks} ranks cannot be asked about: {error.message}")
             break
         return replace(found, enough=ranks)
     return found
@@ -179,11 +182,7 @@ def _verified(
         result = searching.search(real, storage, fresh, observer, {}, trains_here=False)
     except (NothingFits, WorkloadError) as error:
         return replace(found, real_error=error)
-    except (
-        EnvironmentTrouble,
-        TimeRanOut,
-        UsageError,
-    ) as error:  # says nothing of the ranks, and the prediction stands
+    except _SAYS_NOTHING as error:
         observer.note(f"{found.parallel}: the ranks could not be run: {error.message}")
         return found
     return replace(found, real=result)

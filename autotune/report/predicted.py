@@ -87,10 +87,10 @@ def no_way(found: Predicted) -> NothingFits:
 
 
 def _how(found: Predicted) -> str:
-    verified = [way for way in found.ways if way.verified]
-    if not verified:
+    if not any(way.verified for way in found.ways):
         return NOT_RUN
-    return "predicted by one, then verified by running all of them"
+    every = all(way.verified for way in found.ways)
+    return "predicted by one, then verified by running all of them" + ("" if every else ", where a line says so")
 
 
 def _row(found: Predicted, way: PredictedWay) -> tuple[str, ...]:
@@ -115,7 +115,8 @@ def _status(found: Predicted, way: PredictedWay) -> str:
     real = way.real.answer.max_batch
     if predicted == real:
         return f"{ran}: as predicted"
-    return f"{ran}: {predicted} was predicted" + (f" ({100 * (predicted - real) / real:+.1f} %)" if predicted else "")
+    assert predicted is not None  # the ranks begin with it
+    return f"{ran}: {predicted} was predicted ({100 * (predicted - real) / real:+.1f} %)"
 
 
 def _batch(way: PredictedWay) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import EnvironmentTrouble, NothingFits, UsageError, WorkloadError
+from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.front import predicting, searching
 from autotune.front.observer import LogObserver
 from autotune.model import Communicators, Parallel, Plan, Predicted, SearchResult
@@ -89,6 +89,13 @@ def test_where_nothing_fits_the_ranks_are_doubled_until_the_smallest_batch_does(
     (way,) = predict(in_way(Parallel.FSDP)).ways
     assert (way.result, way.enough) == (None, 32)
     assert [(plan.ranks, plan.world, plan.max_batch) for plan in planted.asked[1:]] == [(16, 16, 1), (32, 32, 1)]
+
+
+@pytest.mark.parametrize("end", [NO_BLOCKS, TimeRanOut("the time budget ended")])
+def test_what_ends_the_doubling_leaves_the_prediction_as_it_is(planted: Planted, end: Exception) -> None:
+    planted.ends = {(Parallel.FSDP, 8): NOTHING, (Parallel.FSDP, 16): end}
+    (way,) = predict(in_way(Parallel.FSDP)).ways
+    assert way.error is NOTHING and way.enough is None and len(planted.asked) == 2
 
 
 def test_more_ranks_of_ddp_share_nothing_more(planted: Planted) -> None:
