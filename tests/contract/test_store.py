@@ -92,6 +92,8 @@ class TestStoreContract:
         bucket = SEARCH.plan.length_bucket
         assert bucket is not None
         assert told == {SEARCH.id: bucket, "all": None, "tricky": bucket, "damaged": None}
+        predicted = {one.id: one.predicted for one in found}
+        assert predicted == {SEARCH.id: True, "all": True, "tricky": True, "damaged": False}
         whole = next(one for one in found if one.id == SEARCH.id)
         for field in fields(whole):
             if hasattr(SEARCH, field.name):

@@ -72,6 +72,11 @@ def test_one_of_another_workload_does_not_count_and_the_ledger_s_answer_does() -
     assert RECORD.id in start.batch_from
 
 
+def test_a_prediction_for_ranks_that_were_not_run_is_no_answer() -> None:
+    predicted = replace(RECORD, plan=replace(PLAN, ranks=8, predicted=True))
+    assert start_of(None, PLAN, WORKLOAD, None, (predicted,)).batches == SMALL
+
+
 def test_where_nothing_is_known_small_sizes_are_tried_that_the_data_and_the_plan_allow() -> None:
     assert start_of(None, PLAN, WORKLOAD, None, ()).batches == SMALL
     assert start_of(None, replace(PLAN, multiple_of=4), WORKLOAD, None, ()).batches == (8, 4, 32, 256)
