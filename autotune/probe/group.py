@@ -80,6 +80,6 @@ def join(order: Order, device: torch.device) -> Group:
     if order.stands_in:
         from autotune.probe import stand_ins
 
-        stand_ins.join(order.rank, order.ranks, order.settings.parallel)
+        stand_ins.join(order.rank, order.ranks, order.settings.parallel, device)
         return Alone()
     return Together(order, device)

@@ -8,6 +8,7 @@ a gathered parameter is a shard repeated: what is computed is of the right shape
 import io
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -61,6 +62,9 @@ class StandIns(_Group):  # type: ignore[misc]
 
     PyTorch renamed some of them (2.13): each has both names.
     """
+
+    threads: object = None
+    """A process group of gloo that has nothing to do: its threads are there, as in each rank."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         super().__init__(rank, ranks)
@@ -191,7 +195,7 @@ class StandIns(_Group):  # type: ignore[misc]
     alltoall_base = all_to_all_single
 
 
-def join(rank: int, ranks: int, parallel: Parallel) -> None:
+def join(rank: int, ranks: int, parallel: Parallel, device: torch.device) -> None:
     """Make this process one of so many, for ``torch.distributed`` and all that builds on it.
 
     ``parallel``: how they are to train together; what else the user's code brings in of it is looked for as well.
@@ -201,6 +205,9 @@ def join(rank: int, ranks: int, parallel: Parallel) -> None:
 
         ZeroRedundancyOptimizer.consolidate_state_dict = _consolidate  # type: ignore[method-assign]
         ZeroRedundancyOptimizer.state_dict = _gathered_state  # type: ignore[method-assign]
+    if device.type == "cpu" and distributed.is_gloo_available():
+        # The limit on the CPU counts the stacks of threads as well, and gloo has some: 24 MiB, and 8 more once it exchanges.
+        StandIns.threads = distributed.ProcessGroupGloo(distributed.HashStore(), 0, 1, timedelta(minutes=1))  # type: ignore[attr-defined]
     distributed.Backend.register_backend(NAME, _make, devices=["cpu", "cuda"])
     distributed.init_process_group(NAME, store=distributed.HashStore(), rank=rank, world_size=ranks)  # type: ignore[attr-defined]
 
