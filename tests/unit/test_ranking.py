@@ -8,6 +8,7 @@ import pytest
 
 from autotune import api
 from autotune.errors import EnvironmentTrouble, UsageError
+from autotune.identity import search_key
 from autotune.model import Machine, Objective, Parallel, Plan, Recognised, Source
 from autotune.planning import length_buckets
 from autotune.probe import nvml
@@ -21,7 +22,6 @@ from autotune.report.asked import asked_fields, plan_again
 from autotune.report.document import document, read, to_text
 from autotune.report.page.reproduce import reproduction
 from autotune.report.table import render, report
-from autotune.session import search_key
 from autotune.units import GIB
 from tests.cli.results import MACHINE, RESULT, WORKLOAD
 from tests.unit.test_budget import HOST
