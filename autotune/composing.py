@@ -65,12 +65,12 @@ class Composer:
         plan, best = self.plan, BestAllocator(finder, self.plan.other_allocators if device == "cuda" else ())
         if not plan.space and plan.effective_batch is None:
             return self._with_own_loader(best)
-        from autotune.knobs import make_space
+        from autotune.knobs import space_of
         from autotune.search.imagine import still_to_come_s
         from autotune.search.settings import SettingsFinder, spent
 
         before_s = spent(history)  # by earlier commands, which had budgets of their own
-        space, _ = make_space(plan.settings, plan.space, self.workload.traits, device)
+        space = space_of(plan, self.workload, self.machine)
         settings_finder = SettingsFinder(
             finder=best,
             space=space,

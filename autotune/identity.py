@@ -1,6 +1,7 @@
 """What makes two searches one question, so that one goes on where the other ended; and which version asks it."""
 
-from autotune.model import Machine, Parallel, Plan, Settings, WorkloadInfo, digest
+from autotune.knobs import OF_RANKS
+from autotune.model import Machine, Parallel, Plan, WorkloadInfo, digest
 
 
 def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
@@ -20,16 +21,11 @@ def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
             **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
             **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
             **({"ranks": plan.ranks} if plan.ranks > 1 else {}),
-            **({"parallel": _parallel(settings)} if settings.parallel is not Parallel.DEFAULT else {}),
+            # how ranks train together, where autotune joins them
+            **({} if settings.parallel is Parallel.DEFAULT else {"parallel": [knob.of(settings) for knob in OF_RANKS]}),
             **_tuned(plan),
         }
     )
-
-
-def _parallel(settings: Settings) -> list[object]:
-    """How ranks train together, where autotune joins them."""
-    buckets = [settings.bucket_mb, settings.bucket_view, settings.static_graph]
-    return [settings.parallel, *buckets, settings.reshard, settings.offload]
 
 
 def _tuned(plan: Plan) -> dict[str, object]:

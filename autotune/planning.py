@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
-from autotune.knobs import choices, told
-from autotune.model import Objective, Parallel, Plan, Precision, Settings, Source, WorkloadInfo
+from autotune.knobs import choices, knob_of, told
+from autotune.model import Choice, Objective, Parallel, Plan, Precision, Settings, Source, WorkloadInfo
 from autotune.ranking import count_ranks, refuse_sharing, refuse_with_ranks
 from autotune.units import LARGEST, parse_bytes
 
@@ -131,9 +131,9 @@ def make_plan(
     if source.command:
         space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
     else:
-        space = choices(fix, allow, forbid, settings) if tune else ()
+        settings, space = _choices(settings, ranks, fix, allow, forbid) if tune else (settings, ())
     if ranks > 1:
-        refuse_with_ranks(source, str(device), ranks, world, tunes=bool(space))
+        refuse_with_ranks(source, str(device), ranks, world)
     return Plan(
         source=source,
         settings=settings,
@@ -156,6 +156,23 @@ def make_plan(
         seed=seed,
         recommend=recommend,
     )
+
+
+def _choices(
+    settings: Settings, ranks: int, fix: Sequence[str], allow: Sequence[str], forbid: Sequence[str]
+) -> tuple[Settings, tuple[Choice, ...]]:
+    """The settings that a search begins from, and what of them it may change.
+
+    Where it may change how ranks train together, it begins from ``ddp``: what it finds is applied where ``prepare`` joins
+    them, and ``default`` leaves that to the training. Whoever keeps ``parallel`` by name keeps that too.
+    """
+    space = choices(fix, allow, forbid, settings, ranks)
+    kept = any(item.strip() == "parallel" for item in (*fix, *forbid))
+    joined = any(knob_of(choice.knob).ranks for choice in space) and not kept
+    if ranks == 1 or settings.parallel is not Parallel.DEFAULT or not joined:
+        return settings, space
+    settings = replace(settings, parallel=Parallel.DDP)
+    return settings, choices(fix, allow, forbid, settings, ranks)
 
 
 def length_buckets(lengths: Sequence[int], plan: Plan) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def refuse_sharing(parallel: Parallel, ranks: int) -> None:
         )
 
 
-def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tunes: bool) -> None:
+def refuse_with_ranks(source: Source, device: str, ranks: int, world: int) -> None:
     """Refuse what several ranks cannot be searched for.
 
     Args:
@@ -72,7 +72,6 @@ def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tu
         device: as it was asked for.
         ranks: more than one.
         world: devices that are to train together in the end.
-        tunes: whether settings are searched as well.
 
     Raises:
         UsageError: it is one of these things.
@@ -81,11 +80,6 @@ def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tu
         raise UsageError(
             f"--ranks {ranks} is for models, and a training command starts its own ranks",
             hint=f"give it with its launcher: autotune search -- torchrun --nproc-per-node={ranks} train.py …",
-        )
-    if tunes:
-        raise UsageError(
-            f"settings are searched in one process yet, and --ranks is {ranks}",
-            hint="search the batch alone: --allow none, or autotune max-batch",
         )
     if re.fullmatch(r"cuda:\d+", device):
         raise UsageError(

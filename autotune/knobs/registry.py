@@ -23,6 +23,8 @@ TARGETS = ("hf", "lightning", "accelerate", "deepspeed", "hydra", "env")
 configuration files, keys that Hydra hands over, environment variables."""
 
 EXPANDABLE = "expandable_segments:True"
+_WITH_DDP = (Parallel.DDP, Parallel.ZERO)
+_WITH_FSDP = (Parallel.FSDP,)
 
 KNOBS: tuple[Knob, ...] = (
     Knob(
@@ -236,6 +238,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="DistributedDataParallel(bucket_cap_mb=…)",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_DDP,
         bar=bars.of_ranks,
         options={
             "hf": ("ddp_bucket_cap_mb",),
@@ -251,6 +254,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="DistributedDataParallel(gradient_as_bucket_view=True)",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_DDP,
         bar=bars.of_ranks,
         options={"hydra": ("autotune.bucket_view",)},
     ),
@@ -264,6 +268,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="DistributedDataParallel(static_graph=True)",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_DDP,
         bar=bars.of_ranks,
         options={"hf": ("ddp_static_graph",), "hydra": ("autotune.static_graph",)},
     ),
@@ -276,6 +281,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="fully_shard(reshard_after_forward=…) of every block",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_FSDP,
         bar=bars.of_ranks,
         options={"hf": ("fsdp_config",), "accelerate": ("fsdp_config",), "hydra": ("autotune.reshard",)},
     ),
@@ -289,6 +295,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="fully_shard(offload_policy=CPUOffloadPolicy())",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_FSDP,
         bar=bars.offload,
         options={
             "hf": ("fsdp_config",),
@@ -299,6 +306,9 @@ KNOBS: tuple[Knob, ...] = (
     ),
 )
 """In the order of the fields of ``Settings``."""
+
+OF_RANKS = tuple(knob for knob in KNOBS if knob.ranks)
+"""Those that trainings of several ranks have beside all others."""
 
 _BY_NAME = {knob.name: knob for knob in KNOBS}
 

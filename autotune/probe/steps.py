@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from autotune.apply import Applied, Unsupported
-from autotune.apply.parallel import accumulating, is_parallel, state_here
+from autotune.apply.parallel import is_parallel, state_here
 from autotune.apply.ranks import local
 from autotune.errors import WorkloadError
 from autotune.model import Compile, Form, Phase
@@ -113,13 +113,12 @@ class Steps:
             if micro == 0:
                 applied.zero_grad(self._optimizer)
             self._passes = 0
-            with accumulating(self._model, last=micro == applied.settings.accumulate - 1):
-                with recorder.during(Phase.FORWARD, at), applied.autocast():
-                    self._loss = self._workload.loss(self._model, self._batch)
-                self._losses = [*(kept for kept in self._losses if kept() is not None), weakref.ref(self._loss)]
-                self._see_whole_model()
-                with recorder.during(Phase.BACKWARD, at):
-                    applied.backward(self._loss)
+            with recorder.during(Phase.FORWARD, at), applied.autocast():
+                self._loss = self._workload.loss(self._model, self._batch)
+            self._losses = [*(kept for kept in self._losses if kept() is not None), weakref.ref(self._loss)]
+            self._see_whole_model()
+            with recorder.during(Phase.BACKWARD, at):
+                applied.backward(self._loss)
             recorder.meter.tick()
             total = applied.keep(self._loss) if total is None else total + self._loss.detach()
         if number == 1:
