@@ -51,6 +51,8 @@ class Knob:
     """Those that are known, the default first, then as they are worth trying."""
     by_name: tuple[Value, ...] = ()
     """Those of ``values`` that nothing is expected of: they are tried only where the user names them."""
+    only_own: tuple[Value, ...] = ()
+    """Those that are there for users who have them already: others are never led to them."""
     reading: Reading
     """Between a value and its text."""
     summary: str

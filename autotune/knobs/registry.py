@@ -213,6 +213,7 @@ KNOBS: tuple[Knob, ...] = (
         name="parallel",
         values=(Parallel.DEFAULT, Parallel.DDP, Parallel.FSDP, Parallel.ZERO, Parallel.TENSOR),
         by_name=(Parallel.TENSOR,),
+        only_own=(Parallel.DEFAULT,),
         reading=WORDS,
         summary="how several ranks train together: whole models, shards of them, or shards of optimizer state only",
         risk="time for what the ranks send each other; batch norm sees the samples of its own rank only",

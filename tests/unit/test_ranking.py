@@ -52,7 +52,6 @@ def test_other_numbers_of_ranks_are_refused(asked: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tune": True}, "settings are searched in one process yet"),
         ({"device": "cuda:1"}, "--device cuda:1 is one device"),
         ({"world": 3}, "--world 3 is no multiple of --ranks 2"),
     ],
