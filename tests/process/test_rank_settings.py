@@ -32,12 +32,21 @@ from tests.process.support import ASSETS
 RANKS = 2
 FILE = str(ASSETS / "tuned_ranks.py")
 DDP = Settings(parallel=Parallel.DDP)
+BUDGET = Budget(limit_bytes=GIB, source="--memory-limit", capacity_bytes=8 * GIB, others_bytes=0, headroom_bytes=0)
 
 
-def planned(allow: Sequence[str]) -> Plan:
-    """A search of settings, at batch 1."""
+def planned(kind: Path, allow: Sequence[str] = ()) -> Plan:
+    """A search of settings of ``tuned_ranks.py @KIND``, at batch 1."""
     return api.plan(
-        FILE, device="cpu", ranks=RANKS, tune=True, allow=allow, memory_limit=GIB, max_batch=1, effective_batch=4
+        FILE,
+        script_args=[f"@{kind}"],
+        device="cpu",
+        ranks=RANKS,
+        tune=True,
+        allow=allow,
+        memory_limit=GIB,
+        max_batch=1,
+        effective_batch=4,
     )
 
 
@@ -45,6 +54,25 @@ class Kept(Launcher):
     """Serves one search after another, and forks what certifies."""
 
     _certifies_afresh = False
+
+    def __init__(self, kind: Path) -> None:
+        self.kind = kind
+        self.use("slow")
+        super().__init__(planned(kind).source, timeout_s=60, seed=3, ranks=RANKS)
+
+    def use(self, kind: str) -> None:
+        """What later children do."""
+        self.kind.write_text(kind)
+
+    def ask(self, form: Form, settings: Settings, reference: Settings | None = None) -> ProbeResult:
+        """One probe."""
+        if self.machine is None:
+            self.describe("cpu", 1)
+        reason = Reason.COMPARE if reference else Reason.GROW
+        question = Question(batch_size=1, form=form, reason=reason, settings=settings, reference=reference)
+        result = self.probe(question, BUDGET, 0)
+        assert len(result.ranks) == RANKS
+        return result
 
     def preload(self, device: str) -> None:
         if self._guarded.process is None:
@@ -57,11 +85,11 @@ class Kept(Launcher):
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[Kept]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     """Has the file loaded once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        launcher = Kept(planned(()).source, timeout_s=60, seed=3, ranks=RANKS)
+        launcher = Kept(tmp_path_factory.mktemp("ranks") / "kind")
         yield launcher
         launcher.close()
 
@@ -89,7 +117,8 @@ def test_c34_a_search_of_settings_with_ranks_is_gone_on_with_and_names_what_is_s
     kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "Launcher", lambda *_, **__: kept)
-    plan, storage = planned(("parallel=fsdp", "precision=bf16")), str(tmp_path / "ledger.sqlite3")
+    kept.use("slow")
+    plan, storage = planned(kept.kind, ("parallel=fsdp", "precision=bf16,fp16")), str(tmp_path / "ledger.sqlite3")
     with pytest.raises(KeyboardInterrupt):
         api.search(plan, storage=storage, observer=Interrupting(3))
     again = Interrupting(0)
@@ -104,9 +133,10 @@ def test_c34_a_search_of_settings_with_ranks_is_gone_on_with_and_names_what_is_s
     verdicts = {row.words: row.verdict for row in others}
     assert verdicts["precision=bf16"] == "recommended; trains the same, certified"
     rejected = [row for row in others if not row.trains_same]
-    assert [row.settings.parallel for row in rejected] == [Parallel.FSDP], verdicts
+    assert [row.settings.precision for row in rejected] == [Precision.FP16], verdicts
     assert rejected[0].verdict.startswith("rejected: trains something else: rank 0 of 2")
     assert rejected[0].rate and own.rate and rejected[0].rate > own.rate
+    assert any(row.settings.parallel is Parallel.FSDP and row.rate for row in others), verdicts
 
     certificate = result.certificate
     assert certificate.settings == result.settings and certificate.form is Form.LONG
@@ -119,25 +149,24 @@ def test_c34_a_search_of_settings_with_ranks_is_gone_on_with_and_names_what_is_s
     assert content.launch == f"torchrun --nproc-per-node={RANKS} train.py"
 
 
-def compared(launcher: Launcher, settings: Settings) -> ProbeResult:
-    """A probe that compares the settings with DDP."""
-    if launcher.machine is None:
-        launcher.describe("cpu", 1)
-    budget = Budget(limit_bytes=GIB, source="--memory-limit", capacity_bytes=8 * GIB, others_bytes=0, headroom_bytes=0)
-    question = Question(batch_size=1, form=Form.COMPARE, reason=Reason.COMPARE, settings=settings, reference=DDP)
-    result = launcher.probe(question, budget, 0)
-    assert result.measurement.comparison is not None and len(result.ranks) == RANKS
-    return result
-
-
 def test_another_way_of_sharing_is_found_to_train_the_same(kept: Kept) -> None:
-    result = compared(kept, Settings(parallel=Parallel.ZERO, precision=Precision.FP16, accumulate=2))
+    kept.use("slow")
+    other = Settings(parallel=Parallel.ZERO, precision=Precision.BF16, accumulate=2)
+    result = kept.ask(Form.COMPARE, other, DDP)
     assert result.fits, result.failure
 
 
 def test_each_rank_compares_samples_of_its_own_so_that_gradients_nobody_averages_are_found(kept: Kept) -> None:
-    result = compared(kept, Settings(parallel=Parallel.DDP, bucket_view=True))  # tuned_ranks.py bypasses DDP then
+    kept.use("slow")
+    result = kept.ask(Form.COMPARE, Settings(parallel=Parallel.DDP, bucket_view=True), DDP)
     assert result.outcome is Outcome.CHANGES_TRAINING
     seen = result.measurement.comparison
     assert seen is not None and seen.cosine is not None and seen.cosine < 0.99
     assert seen.loss_difference == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("parallel", [Parallel.DEFAULT, Parallel.DDP])
+def test_several_micro_batches_end_with_gradients_that_all_ranks_have(kept: Kept, parallel: Parallel) -> None:
+    kept.use("averaged")
+    result = kept.ask(Form.SHORT, Settings(parallel=parallel, accumulate=2))
+    assert result.fits, result.failure

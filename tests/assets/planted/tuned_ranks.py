@@ -1,14 +1,33 @@
-"""Ranks under several settings: as the user has it a step is slow, in bf16 it is faster, and in shards it is the fastest but
-trains something else; with gradients in buckets nobody averages them. How slow is planted: what this machine is good at decides nothing.
+"""Ranks under several settings, for `tuned_ranks.py @FILE`; each child reads one word from the file.
+
+``slow``: as the user has it a step is slow, in bf16 it is faster, and in fp16 it is the fastest but trains something else;
+with gradients in buckets nobody averages them. How slow is planted: what the machine is good at decides nothing.
+``averaged``: ranks see different samples, and the optimizer refuses gradients that differ between them.
 """
 
+import os
+import sys
 import time
+from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 WIDTH = 16
-SLOW_S, FASTER_S = 0.12, 0.06
+SLEEPS_S = {None: 0.1, torch.bfloat16: 0.05, torch.float16: 0.0}
+"""For each sample, by the format of autocast."""
+KIND = "slow"
+
+
+def read_kind() -> None:
+    """What this process is to do."""
+    global KIND
+    KIND = Path(sys.argv[1].removeprefix("@")).read_text()
+
+
+os.register_at_fork(after_in_child=read_kind)
+read_kind()
 
 
 class Block(nn.Module):
@@ -22,8 +41,25 @@ class Block(nn.Module):
         return x + torch.relu(self.layer(x))
 
 
+class Checking(torch.optim.SGD):
+    """Steps with gradients that all ranks have."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        if KIND == "averaged":
+            for parameter in self.param_groups[0]["params"]:
+                of_all = [torch.empty_like(parameter.grad) for _ in range(dist.get_world_size())]
+                dist.all_gather(of_all, parameter.grad)
+                if any(not torch.equal(one, of_all[0]) for one in of_all):
+                    raise RuntimeError("gradients differ between ranks")
+        super().step()
+
+
 def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), *(Block() for _ in range(3)), nn.Linear(WIDTH, 2))
+
+
+def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return Checking(params, lr=0.01)
 
 
 def make_batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,10 +68,10 @@ def make_batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     x, y = batch
-    sharded = any(hasattr(parameter, "placements") for parameter in model.parameters())
-    half = torch.is_autocast_enabled("cpu")
-    if not sharded:
-        time.sleep(len(x) * (FASTER_S if half else SLOW_S))
+    if KIND == "averaged":
+        return nn.functional.mse_loss(model(x + dist.get_rank()), y)
+    lower = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    time.sleep(len(x) * SLEEPS_S[lower])
     inner = model.module if getattr(model, "gradient_as_bucket_view", False) else model
-    out = inner(2 * x if sharded else x)
+    out = inner(2 * x if lower is torch.float16 else x)
     return nn.functional.mse_loss(out.float(), y)
