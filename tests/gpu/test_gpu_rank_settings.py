@@ -52,7 +52,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchResult]:
     yield searched(tmp_path_factory.mktemp("ranks"), allow=("parallel=fsdp,zero", "precision=bf16"))
 
 
-def test_c34_a_search_over_ways_of_sharing_ends_with_an_answer_that_is_no_slower_than_the_start(
+def test_a_search_over_ways_of_sharing_ends_with_an_answer_that_is_no_slower_than_the_start(
     found: SearchResult,
 ) -> None:
     assert found.plan.settings.parallel is Parallel.DDP

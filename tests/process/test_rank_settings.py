@@ -113,7 +113,7 @@ class Interrupting:
         self.said.append(text)
 
 
-def test_c34_a_search_of_settings_with_ranks_is_gone_on_with_and_names_what_is_slower_or_trains_something_else(
+def test_a_search_of_settings_with_ranks_is_gone_on_with_and_names_what_is_slower_or_trains_something_else(
     kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "Launcher", lambda *_, **__: kept)
