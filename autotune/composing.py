@@ -76,7 +76,7 @@ class Composer:
             space=space,
             objective=plan.objective,
             effective_batch=plan.effective_batch,
-            world=plan.world,
+            world=plan.replicas,
             trials=plan.trials,
             seed=plan.seed,
             time_budget_s=None if plan.time_budget_s is None else before_s + plan.time_budget_s,

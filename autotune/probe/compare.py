@@ -43,7 +43,7 @@ def compare(order: Order, workload: Workload, device: torch.device, recorder: Re
     """Train under ``order.reference`` and then under ``order.settings``; ``recorder.facts`` has the comparison.
 
     Ranks (``group``) begin with the same weights, and each draws samples of its own: gradients that are not those of all
-    samples of all ranks are found by each of them.
+    samples of all ranks are found by each of them. Under tensor parallel all draw the same.
 
     It is there, with the reference's losses alone, as soon as the reference is through: what is raised after that is
     the candidate's own fault.
@@ -63,7 +63,7 @@ def compare(order: Order, workload: Workload, device: torch.device, recorder: Re
     recorder.begin_pass(order.batch_size)
     recorder.facts["steps_asked"] = order.form.steps
     with recorder.during(Phase.DATA):
-        set_seed((order.seed + order.rank) % _SEEDS)
+        set_seed((order.seed + order.seat[0]) % _SEEDS)
         samples = Samples(workload, order.batch_size, counts)
         steps = [samples.step() for _ in range(order.form.steps)]
         recorder.facts["observed_batch"] = None if samples.cuts else samples.observed

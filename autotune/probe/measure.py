@@ -43,7 +43,7 @@ def run_probe(
     group: Group = Alone()
     if order.ranks > 1:
         with recorder.during(Phase.DATA):
-            workload = workload.of_rank(order.rank, order.ranks)
+            workload = workload.of_rank(*order.seat)
         with recorder.during(Phase.BUILD):
             group = join(order, device)
         reference = None if order.reference is None else as_trained(order.reference)

@@ -15,7 +15,7 @@ from autotune.apply import Applied, Unsupported
 from autotune.apply.parallel import is_parallel, state_here
 from autotune.apply.ranks import local
 from autotune.errors import WorkloadError
-from autotune.model import Compile, Form, Phase
+from autotune.model import Compile, Form, Parallel, Phase
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import batch_bytes, describe, tensors, to_device
 from autotune.workload.task import Workload
@@ -143,12 +143,14 @@ class Steps:
             self._count_graphs(number, compiled)
 
     def _see_whole_model(self) -> None:
-        """Make sure that the loss came from the wrapped model itself, whose forward pass prepares the averaging.
+        """Make sure that the loss came from the wrapped model itself, whose forward pass prepares the averaging. Layers that
+        are split over ranks train as well where the loss calls them by themselves.
 
         Raises:
             WorkloadError: it did not, and the other ranks would wait for this one's gradients.
         """
-        if is_parallel(self._model) and not self._passes:
+        averages = self._applied.settings.parallel is not Parallel.TENSOR
+        if averages and is_parallel(self._model) and not self._passes:
             raise WorkloadError(
                 "loss() did not call the model, so that its gradients are not averaged over the ranks",
                 hint="call the whole model, model(...), in loss(): parts of it alone bypass DistributedDataParallel",

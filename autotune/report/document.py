@@ -45,7 +45,7 @@ _EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
 
 def document(result: SearchResult) -> Document:
     """The recommendation a search makes that has certified a batch."""
-    answer, settings, world = result.answer, result.settings, result.plan.world
+    answer, settings, plan = result.answer, result.settings, result.plan
     proof = certificate(result, answer.recommended_batch) or result.certificate
     rate = throughput(result)
     return Document(
@@ -59,9 +59,10 @@ def document(result: SearchResult) -> Document:
         batch=Batch(
             micro_batch=answer.recommended_batch,
             accumulate=settings.accumulate,
-            world=world,
-            ranks=result.plan.ranks,
-            effective=answer.recommended_batch * settings.accumulate * world,
+            world=plan.world,
+            replicas=None if plan.replicas == plan.world else plan.replicas,
+            ranks=plan.ranks,
+            effective=answer.recommended_batch * settings.accumulate * plan.replicas,
             max_batch=answer.max_batch,
             refuted_at=answer.refuted_at,
         ),

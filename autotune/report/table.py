@@ -98,7 +98,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
 
 def _recommendation(result: SearchResult) -> str:
     answer = result.answer
-    accumulate, world = result.settings.accumulate, result.plan.world if result.plan.ranks > 1 else 1
+    accumulate, world = result.settings.accumulate, result.plan.replicas if result.plan.ranks > 1 else 1
     factors = [f"{accumulate} accumulated"] if accumulate > 1 else []
     factors += [f"on {world} devices"] if world > 1 else []
     samples = answer.recommended_batch * accumulate * world

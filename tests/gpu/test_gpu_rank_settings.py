@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 import torch
 
 from autotune import api
-from autotune.model import Form, Parallel, SearchResult
+from autotune.model import Budget, Form, Parallel, Precision, ProbeResult, Question, Reason, SearchResult, Settings
+from autotune.probe.launcher import Launcher
 from autotune.report.document import document, to_text
 from autotune.report.tuning import settings_rows
 from autotune.units import GIB
+from tests.process.support import ASSETS as PLANTED
 from tests.process.support import ROOT, clean_environment
 
 pytestmark = [
@@ -109,3 +112,38 @@ def test_shards_that_were_demanded_are_what_is_recommended(tmp_path: Path) -> No
     compared = [probe for probe in result.probes if probe.form is Form.COMPARE and probe.settings.parallel == "fsdp"]
     assert compared and all(probe.fits and len(probe.ranks) == RANKS for probe in compared)
     assert document(result).settings.parallel == "fsdp"
+
+
+def test_two_devices_split_layers_and_train_on_one_batch() -> None:
+    plan = api.plan(
+        str(PLANTED / "sharing.py"),
+        script_args=["512"],
+        device="cuda",
+        ranks=RANKS,
+        parallel="tensor",
+        memory_limit=4 * GIB,
+    )
+    split, whole = Settings(parallel=Parallel.TENSOR), Settings(parallel=Parallel.DDP)
+    with Launcher(plan.source, timeout_s=120, seed=0, ranks=RANKS) as launcher:
+        workload, machine = launcher.describe("cuda", 1)
+        assert workload.traits.tensor_plan
+        budget = Budget(
+            limit_bytes=4 * GIB,
+            source="--memory-limit",
+            capacity_bytes=machine.capacity_bytes,
+            others_bytes=0,
+            headroom_bytes=0,
+        )
+
+        def ask(form: Form, settings: Settings, reference: Settings | None = None) -> ProbeResult:
+            question = Question(batch_size=BATCH, form=form, reason=Reason.GROW, settings=settings, reference=reference)
+            result = launcher.probe(question, budget, 0)
+            assert result.fits, result.failure
+            return result
+
+        here, all_ = (ask(Form.SHORT, replace(settings, accumulate=2)) for settings in (split, whole))
+        compared = ask(Form.COMPARE, replace(split, precision=Precision.BF16), split)
+    assert (here.replicas, all_.replicas, len(here.ranks)) == (1, RANKS, RANKS)
+    bytes_of = [one.measurement.composition.parameters_bytes or 0 for one in (here, all_)]
+    assert bytes_of[1] / RANKS < bytes_of[0] < 0.6 * bytes_of[1]
+    assert compared.measurement.comparison is not None

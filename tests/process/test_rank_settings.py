@@ -1,7 +1,7 @@
 """Searches of settings in which two ranks train together, in real processes on the CPU (gloo)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -170,3 +170,14 @@ def test_several_micro_batches_end_with_gradients_that_all_ranks_have(kept: Kept
     kept.use("averaged")
     result = kept.ask(Form.SHORT, Settings(parallel=parallel, accumulate=2))
     assert result.fits, result.failure
+
+
+def test_ranks_of_tensor_parallel_train_on_one_batch_and_their_loss_may_call_parts(kept: Kept) -> None:
+    kept.use("parts")
+    split = Settings(parallel=Parallel.TENSOR, accumulate=2)
+    result = kept.ask(Form.SHORT, split)
+    assert result.fits, result.failure
+    step_s = result.measurement.median_step_seconds
+    assert step_s and result.samples_per_second == pytest.approx(2 / step_s)
+    compared = kept.ask(Form.COMPARE, replace(split, precision=Precision.BF16), split)
+    assert compared.fits, compared.failure

@@ -11,7 +11,8 @@ from autotune import api
 from autotune.errors import UsageError
 from autotune.knobs import OF_RANKS, choices, make_space, space_of
 from autotune.model import Form, Parallel, Plan, RankResult, Settings, Traits
-from autotune.report.document import document
+from autotune.ranking import refuse_without_plan
+from autotune.report.document import document, read, to_text
 from autotune.report.page.reproduce import reproduction
 from autotune.report.table import render, report
 from autotune.search.settings.priors import features, needs_no_less
@@ -171,3 +172,53 @@ def test_the_command_that_makes_it_again_is_the_same_question() -> None:
     command, _ = reproduction(plan, Settings())
     assert "--ranks 2" in command and "--parallel ddp" in command and "--allow" not in command
     assert planned(parallel="ddp") == plan
+
+
+TENSOR: dict[str, Any] = {"parallel": "tensor"}
+
+
+def test_tensor_parallel_is_searched_by_itself_and_its_ranks_see_the_same_samples() -> None:
+    plan = planned(**TENSOR, effective_batch=7)
+    assert (plan.world, plan.ranks, plan.replicas) == (2, 2, 1)
+    assert not {knob.name for knob in OF_RANKS} & set(varied(plan)) and "precision" in varied(plan)
+    assert planned().replicas == planned(world=4).replicas // 2 == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({**TENSOR, "world": 4}, "of 4 \\(--world\\) 2 are here"),
+        ({**TENSOR, "allow": ("parallel",)}, "not compared with other ways of sharing"),
+        ({"allow": ("parallel=fsdp,tensor",)}, "not compared with other ways of sharing"),
+        ({"fix": ("parallel=tensor",)}, "not compared with other ways of sharing"),
+    ],
+)
+def test_what_tensor_parallel_is_not_compared_with_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as refused:
+        planned(**options)
+    assert refused.value.hint
+
+
+def test_tensor_parallel_needs_a_plan() -> None:
+    with pytest.raises(UsageError, match="neither the model"):
+        refuse_without_plan(replace(WORKLOAD, traits=Traits()), Parallel.TENSOR)
+    refuse_without_plan(replace(WORKLOAD, traits=Traits(tensor_plan=True)), Parallel.TENSOR)
+    refuse_without_plan(replace(WORKLOAD, traits=Traits()), Parallel.DDP)
+
+
+def test_a_document_of_tensor_parallel_counts_one_batch_for_all_ranks() -> None:
+    settings = replace(RESULT.settings, parallel=Parallel.TENSOR, accumulate=3)
+    result = replace(
+        RESULT,
+        plan=replace(RESULT.plan, ranks=2, world=2, settings=settings),
+        answer=replace(RESULT.answer, settings=settings),
+        probes=tuple(replace(probe, settings=settings) for probe in RESULT.probes),
+    )
+    content = read(to_text(document(result)))
+    assert (content.batch.world, content.batch.replicas) == (2, 1)
+    assert content.batch.effective == 3 * content.batch.micro_batch
+    assert content.launch == "torchrun --nproc-per-node=2 train.py"
+    whole = document(replace(result, plan=replace(result.plan, settings=DDP)))
+    assert whole.batch.replicas is None and whole.batch.effective == 6 * whole.batch.micro_batch
+    with pytest.raises(UsageError, match="1 field is wrong"):
+        read(to_text(document(result)).replace('"replicas": 1', '"replicas": 2'))

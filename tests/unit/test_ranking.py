@@ -199,7 +199,7 @@ def test_a_way_of_sharing_is_for_several_ranks_and_another_question() -> None:
     ("parallel", "ranks", "message"),
     [
         ("fsdp", 1, "--parallel fsdp is how several ranks train together, and there is one"),
-        ("tensor", 2, "tensor parallel cannot be searched yet"),
+        ("tensor", 1, "--parallel tensor is how several ranks train together, and there is one"),
         ("fsdp2", 2, "parallel 'fsdp2' is not known"),
     ],
 )

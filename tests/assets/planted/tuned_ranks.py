@@ -3,6 +3,7 @@
 ``slow``: as the user has it a step is slow, in bf16 it is faster, and in fp16 it is the fastest but trains something else;
 with gradients in buckets nobody averages them. How slow is planted: what the machine is good at decides nothing.
 ``averaged``: ranks see different samples, and the optimizer refuses gradients that differ between them.
+``parts``: the loss calls the layers one after the other, and refuses samples that differ between ranks.
 """
 
 import os
@@ -58,11 +59,17 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), *(Block() for _ in range(3)), nn.Linear(WIDTH, 2))
 
 
+def make_plan() -> dict[str, str]:
+    return {"0": "colwise_rep"}
+
+
 def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
     return Checking(params, lr=0.01)
 
 
-def make_batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def make_batch(batch_size: int, rank: int, world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    if dist.is_initialized():
+        assert (rank, world_size) == ((0, 1) if KIND == "parts" else (dist.get_rank(), 2))
     return torch.randn(batch_size, WIDTH), torch.randn(batch_size, 2)
 
 
@@ -70,6 +77,14 @@ def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Te
     x, y = batch
     if KIND == "averaged":
         return nn.functional.mse_loss(model(x + dist.get_rank()), y)
+    if KIND == "parts":
+        of_all = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(of_all, x)
+        if any(not torch.equal(one, x) for one in of_all):
+            raise RuntimeError("samples differ between ranks")
+        for layer in model.children():
+            x = layer(x)
+        return nn.functional.mse_loss(x.float(), y)
     lower = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     time.sleep(len(x) * SLEEPS_S[lower])
     inner = model.module if getattr(model, "gradient_as_bucket_view", False) else model
