@@ -188,12 +188,12 @@ class Batch(_Part):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        replicas = self.world if self.replicas is None else self.replicas
+        name, replicas = ("world", self.world) if self.replicas is None else ("replicas", self.replicas)
         if self.world % replicas:
             raise ValueError(f"world {self.world} is no multiple of replicas {replicas}")
         product = self.micro_batch * self.accumulate * replicas
         if self.effective != product:
-            raise ValueError(f"effective is {self.effective}, micro_batch times accumulate times replicas is {product}")
+            raise ValueError(f"effective is {self.effective}, micro_batch times accumulate times {name} is {product}")
         if self.world % self.ranks:
             raise ValueError(f"world {self.world} is no multiple of ranks {self.ranks}")
         if self.micro_batch > self.max_batch:
