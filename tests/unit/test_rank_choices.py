@@ -144,6 +144,18 @@ def test_a_model_too_large_for_a_whole_one_on_each_rank_is_sharded() -> None:
     assert plain(answer.settings) != DDP and answer.max_batch == 3
 
 
+def test_shards_that_are_demanded_are_the_answer_though_whole_models_are_faster() -> None:
+    slower = PlantedMachine(
+        space=planted_settings.space_of(
+            base=DDP, allow=("none",), fix=("parallel=fsdp",), traits=replace(planted_settings.TRAITS, ranks=2)
+        ),
+        speed={("parallel", "fsdp"): -0.5},
+    )
+    answer, history = searched(slower)
+    assert answer.settings is not None and answer.settings.parallel is Parallel.FSDP
+    assert any(probe.fits and plain(probe.settings) == DDP for probe in history)
+
+
 def test_throughput_is_that_of_all_ranks_and_an_effective_batch_theirs() -> None:
     ranks = tuple(RankResult(rank=rank, outcome=None) for rank in range(2))
     probe = RESULT.certificate
