@@ -1,7 +1,6 @@
 """Which strategy a search asks: composed of plan, workload, machine, budget and what was measured before."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,8 @@ class Composer:
     workload: WorkloadInfo
     machine: Machine
     budget: Budget
-    started: float
-    """When the command began, by ``time.monotonic``: what went by since then is of its time budget."""
+    elapsed_s: Callable[[], float]
+    """Wall time of the command so far, which is of its time budget."""
 
     def strategy(self, history: Sequence[ProbeResult]) -> Strategy:
         """What looks for training's answer, and for evaluation's where there is one."""
@@ -80,7 +79,7 @@ class Composer:
             trials=plan.trials,
             seed=plan.seed,
             time_budget_s=None if plan.time_budget_s is None else before_s + plan.time_budget_s,
-            gone_s=lambda known: before_s + time.monotonic() - self.started + still_to_come_s(known),
+            gone_s=lambda known: before_s + self.elapsed_s() + still_to_come_s(known),
             compares=not plan.source.command,
         )
         if "loader_workers" not in space.loading_knobs:

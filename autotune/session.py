@@ -65,7 +65,9 @@ class Session:
         self._budget = budget
         self._started = started
         self._key = search_key(plan, workload, machine)
-        self._composer = Composer(plan=plan, workload=workload, machine=machine, budget=budget, started=started)
+        self._composer = Composer(
+            plan=plan, workload=workload, machine=machine, budget=budget, elapsed_s=lambda: self._elapsed_s
+        )
 
     def run(self, *, fresh: bool) -> SearchResult:
         """Answer from the ledger after one confirming probe, go on with an unfinished search, or search.
