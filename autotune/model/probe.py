@@ -246,10 +246,10 @@ class ProbeResult:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Throughput of a whole optimizer step (all its micro-batches, of all ranks); None where nothing was timed."""
+        """Throughput of a whole optimizer step (all its micro-batches, of one rank); None where nothing was timed."""
         step = self.measurement.median_step_seconds
         micro_batches = self.measurement.micro_batches or self.settings.accumulate
-        return self.batch_size * micro_batches * self.replicas / step if step else None
+        return self.batch_size * micro_batches / step if step else None
 
     @property
     def replicas(self) -> int:

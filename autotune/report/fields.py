@@ -261,7 +261,7 @@ class Evidence(_Part):
     """What the probe that certified micro_batch saw, and what the search cost."""
 
     samples_per_second: float | None
-    """Throughput at micro_batch, of all ranks of the probe together; null where nothing could be timed."""
+    """Throughput of one device at micro_batch; null where nothing could be timed."""
     baseline_samples_per_second: float | None
     """Best throughput of the user's own settings at a size they are safe at; the same number where the settings are the
     user's own, null where those were never timed."""

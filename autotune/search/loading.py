@@ -203,7 +203,7 @@ def _loaded(answer: Answer, history: Sequence[ProbeResult]) -> list[ProbeResult]
 def _speed(probe: ProbeResult) -> float | None:
     """Samples per second of a loading probe; None where it failed."""
     seconds = probe.measurement.median_step_seconds
-    return probe.batch_size * probe.replicas / seconds if probe.fits and seconds else None
+    return probe.batch_size / seconds if probe.fits and seconds else None
 
 
 def _trained(answer: Answer, history: Sequence[ProbeResult]) -> list[ProbeResult]:

@@ -127,4 +127,4 @@ def _untimed(evidence: Evidence, size: int) -> bool:
 
 
 def _fastest_step(probe: ProbeResult) -> float:
-    return probe.batch_size * probe.settings.accumulate * probe.replicas / min(probe.measurement.step_seconds)
+    return probe.batch_size * probe.settings.accumulate / min(probe.measurement.step_seconds)

@@ -76,7 +76,7 @@ def test_the_recommendation_is_of_all_ranks(found: SearchResult) -> None:
     assert certificate.form is Form.LONG and len(certificate.ranks) == RANKS
     assert all(one.steps_executed >= Form.LONG.steps for one in certificate.ranks)
     step_s = certificate.measurement.median_step_seconds
-    assert step_s and certificate.samples_per_second == pytest.approx(EFFECTIVE / step_s)
+    assert step_s and certificate.samples_per_second == pytest.approx(EFFECTIVE / RANKS / step_s)
     assert content.batch.effective == EFFECTIVE
     assert content.settings.parallel == found.settings.parallel != "default"
     assert content.launch == "torchrun --nproc-per-node=2 train.py"

@@ -156,13 +156,12 @@ def test_shards_that_are_demanded_are_the_answer_though_whole_models_are_faster(
     assert any(probe.fits and plain(probe.settings) == DDP for probe in history)
 
 
-def test_throughput_is_that_of_all_ranks_and_an_effective_batch_theirs() -> None:
+def test_ranks_train_on_batches_of_their_own_but_for_tensor_parallel() -> None:
     ranks = tuple(RankResult(rank=rank, outcome=None) for rank in range(2))
-    probe = RESULT.certificate
-    one, of_both = probe.samples_per_second, replace(probe, ranks=ranks)
-    assert one and of_both.samples_per_second == pytest.approx(2 * one)
-    split = replace(of_both, settings=replace(probe.settings, parallel=Parallel.TENSOR))
-    assert split.samples_per_second == pytest.approx(one)  # both train on one batch
+    alone = RESULT.certificate
+    together = replace(alone, ranks=ranks)
+    split = replace(together, settings=replace(alone.settings, parallel=Parallel.TENSOR))
+    assert (alone.replicas, together.replicas, split.replicas) == (1, 2, 1)
 
 
 def test_the_report_says_that_ranks_are_joined_as_the_file_says() -> None:
