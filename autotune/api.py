@@ -83,7 +83,9 @@ def find_max_batch(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         precision: ``default``, ``fp32``, ``tf32``, ``bf16``, ``fp16``.
         parallel: with ``ranks``: how they train together: ``default`` and ``ddp`` (DistributedDataParallel), ``fsdp``
-            (FSDP2, a share of everything on each rank), ``zero`` (DDP with a share of the optimizer's state).
+            (FSDP2, a share of everything on each rank), ``zero`` (DDP with a share of the optimizer's state),
+            ``tensor`` (split layers, one batch for all ranks; by ``make_plan`` or transformers' plan). A search of settings
+            begins from ``ddp`` where nothing else is given, and tries ``fsdp`` and ``zero``.
         allocator: PyTorch allocator configuration, for example ``expandable_segments:True``; ``auto`` tries expandable
             segments as well where more is expected of them, and keeps them if more fits.
         accumulate: micro-batches per optimizer step.

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import SupportsIndex, TypedDict
 
 from autotune.errors import UsageError
-from autotune.knobs import choices, told
-from autotune.model import Objective, Parallel, Plan, Precision, Settings, Source, WorkloadInfo
-from autotune.ranking import count_ranks, refuse_sharing, refuse_with_ranks
+from autotune.knobs import OF_RANKS, choices, knob_of, told
+from autotune.model import Choice, Objective, Parallel, Plan, Precision, Settings, Source, WorkloadInfo
+from autotune.ranking import count_ranks, refuse_sharing, refuse_tensor_beside_others, refuse_with_ranks
 from autotune.units import LARGEST, parse_bytes
 
 ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_segments:True", "auto": ""}
@@ -113,8 +113,8 @@ def make_plan(
         accumulate=accumulate,
     )
     ranks = count_ranks(ranks, str(device))
-    refuse_sharing(settings.parallel, ranks)
     world = ranks if world is None else _count("world", world)
+    refuse_sharing(settings.parallel, ranks, world)
     effective_batch = None if effective_batch is None else _count("effective_batch", effective_batch)
     if effective_batch is not None and accumulate > 1:
         raise UsageError(
@@ -124,16 +124,17 @@ def make_plan(
     if effective_batch is not None:
         from autotune.search.settings.sizes import share_of
 
-        share_of(effective_batch, world, multiple_of)  # refuses what cannot be held exactly
+        replicas = 1 if settings.parallel is Parallel.TENSOR else world
+        share_of(effective_batch, replicas, multiple_of)  # refuses what cannot be held exactly
     eval_batch = None if eval_batch is None else _count("eval_batch", eval_batch)
     if isinstance(trials, bool) or not isinstance(trials, int) or not 0 <= trials <= _MOST_TRIALS:
         raise UsageError(f"trials is {_shown(trials)}", hint="give --trials a whole number from 0 to a million")
     if source.command:
         space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
     else:
-        space = choices(fix, allow, forbid, settings) if tune else ()
+        settings, space = _choices(settings, ranks, fix, allow, forbid) if tune else (settings, ())
     if ranks > 1:
-        refuse_with_ranks(source, str(device), ranks, world, tunes=bool(space))
+        refuse_with_ranks(source, str(device), ranks, world)
     return Plan(
         source=source,
         settings=settings,
@@ -156,6 +157,31 @@ def make_plan(
         seed=seed,
         recommend=recommend,
     )
+
+
+def _choices(
+    settings: Settings, ranks: int, fix: Sequence[str], allow: Sequence[str], forbid: Sequence[str]
+) -> tuple[Settings, tuple[Choice, ...]]:
+    """The settings that a search begins from, and what of them it may change.
+
+    Where it may change how ranks train together, it begins from ``ddp``: what it finds is applied where ``prepare`` joins
+    them, and ``default`` leaves that to the training. Whoever keeps ``parallel`` by name keeps that too. Tensor parallel is
+    searched by itself: its ranks train on one batch, and steps of other samples are not compared.
+
+    Raises:
+        UsageError: as ``choices`` does, or it is to be searched beside others.
+    """
+    if settings.parallel is Parallel.TENSOR:
+        named = [item.partition("=")[0].strip() for item in (*fix, *allow)]
+        forbid = (*forbid, *(knob.name for knob in OF_RANKS if knob.name not in named))
+    space = choices(fix, allow, forbid, settings, ranks)
+    kept = any(item.strip() == "parallel" for item in (*fix, *forbid))
+    refuse_tensor_beside_others(settings, space)
+    joined = any(knob_of(choice.knob).ranks for choice in space) and not kept
+    if ranks == 1 or settings.parallel is not Parallel.DEFAULT or not joined:
+        return settings, space
+    settings = replace(settings, parallel=Parallel.DDP)
+    return settings, choices(fix, allow, forbid, settings, ranks)
 
 
 def length_buckets(lengths: Sequence[int], plan: Plan) -> tuple[int, ...]:

@@ -3,10 +3,11 @@
 import operator
 import os
 import re
+from collections.abc import Sequence
 from typing import SupportsIndex
 
 from autotune.errors import UsageError
-from autotune.model import Parallel, Source, WorkloadInfo
+from autotune.model import Choice, Parallel, Settings, Source, WorkloadInfo
 
 ALL = "all"
 """As many as there are CUDA devices."""
@@ -46,25 +47,52 @@ def _devices(device: str) -> int:
     return len(found)
 
 
-def refuse_sharing(parallel: Parallel, ranks: int) -> None:
+def refuse_sharing(parallel: Parallel, ranks: int, world: int) -> None:
     """Refuse a way of sharing that these ranks cannot be probed with.
 
     Raises:
-        UsageError: there is one rank, or what they would share is the batch itself.
+        UsageError: there is one rank, or layers would be split over devices that are not here.
     """
     if parallel is not Parallel.DEFAULT and ranks == 1:
         raise UsageError(
             f"--parallel {parallel} is how several ranks train together, and there is one",
             hint="say how many: --ranks 2, or --ranks all",
         )
-    if parallel is Parallel.TENSOR:
+    if parallel is Parallel.TENSOR and world != ranks:
         raise UsageError(
-            "tensor parallel cannot be searched yet: its ranks train on one batch, and probes give each rank its own",
-            hint="in a training it is there: autotune.apply.parallelise(model, Settings(parallel=Parallel.TENSOR), …)",
+            f"--parallel tensor splits layers over all devices, and of {world} (--world) {ranks} are here (--ranks)",
+            hint="leave out --world",
         )
 
 
-def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tunes: bool) -> None:
+def refuse_tensor_beside_others(settings: Settings, space: Sequence[Choice]) -> None:
+    """Refuse to compare tensor parallel with other ways of sharing.
+
+    Raises:
+        UsageError: it is one of several choices, or is not where the search begins.
+    """
+    values = [value for choice in space if choice.knob == "parallel" for value in choice.values]
+    if values and (settings.parallel is Parallel.TENSOR or Parallel.TENSOR in values):
+        raise UsageError(
+            "tensor parallel is not compared with other ways of sharing: its ranks train on one batch, theirs on others",
+            hint="search it by itself: --parallel tensor, without parallel in --fix and --allow",
+        )
+
+
+def refuse_without_plan(workload: WorkloadInfo, parallel: Parallel) -> None:
+    """Refuse tensor parallel where nothing says how.
+
+    Raises:
+        UsageError: it is asked for, and there is no plan.
+    """
+    if parallel is Parallel.TENSOR and not workload.traits.tensor_plan:
+        raise UsageError(
+            f"--parallel tensor: neither the model (_tp_plan) nor {workload.ref} (make_plan) says how to split it",
+            hint='define make_plan() in it: return {"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}',
+        )
+
+
+def refuse_with_ranks(source: Source, device: str, ranks: int, world: int) -> None:
     """Refuse what several ranks cannot be searched for.
 
     Args:
@@ -72,7 +100,6 @@ def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tu
         device: as it was asked for.
         ranks: more than one.
         world: devices that are to train together in the end.
-        tunes: whether settings are searched as well.
 
     Raises:
         UsageError: it is one of these things.
@@ -81,11 +108,6 @@ def refuse_with_ranks(source: Source, device: str, ranks: int, world: int, *, tu
         raise UsageError(
             f"--ranks {ranks} is for models, and a training command starts its own ranks",
             hint=f"give it with its launcher: autotune search -- torchrun --nproc-per-node={ranks} train.py …",
-        )
-    if tunes:
-        raise UsageError(
-            f"settings are searched in one process yet, and --ranks is {ranks}",
-            hint="search the batch alone: --allow none, or autotune max-batch",
         )
     if re.fullmatch(r"cuda:\d+", device):
         raise UsageError(

@@ -7,73 +7,38 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from autotune.errors import (
-    AutotuneError,
-    DamagedRow,
-    EnvironmentTrouble,
-    NothingFits,
-    StoreError,
-    TimeRanOut,
-    UsageError,
-    WorkloadError,
-)
+from autotune.composing import Composer
+from autotune.errors import DamagedRow, StoreError, TimeRanOut, UsageError
 from autotune.executors.bench import Bench
 from autotune.held import Held
+from autotune.identity import search_key, version
 from autotune.model import (
     Answer,
     Budget,
-    Cause,
     Machine,
     Outcome,
-    Parallel,
     Plan,
-    Precision,
     ProbeResult,
     Question,
     SearchRecord,
     SearchResult,
     SearchState,
-    Settings,
     WorkloadInfo,
     digest,
 )
 from autotune.ports import Concluding, Prober, SearchObserver, Strategy
+from autotune.reuse import still_valid
 from autotune.tuner import non_pytorch_bytes, tune
-from autotune.units import MIB, format_bytes
+from autotune.unanswered import no_answer
+from autotune.units import format_bytes
 
 if TYPE_CHECKING:
     from autotune.executors.ahead import Ahead
-    from autotune.search.allocators import BestAllocator
-    from autotune.search.loading import Finder
     from autotune.storage.store import Store
 
-CPU_NOISE_BYTES = 2 * MIB
-"""The peak of the same steps differs by this much from run to run where the kernel counts it (see ``probe.meter``)."""
 BUDGET_GROWTH = 0.05
 """An answer stands until the budget has grown by this share: then a larger batch may fit. A budget that has shrunk is
 the confirming probe's business."""
-
-_MEMORY_CAUSES = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.OVER_BUDGET, Cause.THRASHING, Cause.SPILLED})
-
-
-def still_valid(probes: Sequence[ProbeResult], limit_bytes: int) -> tuple[ProbeResult, ...]:
-    """Those of earlier probes that say the same under another budget."""
-    return tuple(p for p in probes if (_still_fits if p.fits else _still_fails)(p, limit_bytes))
-
-
-def _still_fits(probe: ProbeResult, limit_bytes: int) -> bool:
-    measured = probe.measurement
-    if probe.budget_bytes <= limit_bytes:
-        return True
-    # Only where the allocator says what it held: the CPU's peak is of resident memory, its cap of all that is mapped.
-    return measured.peak_reserved_bytes is not None and (measured.peak_device_bytes or 0) <= limit_bytes
-
-
-def _still_fails(probe: ProbeResult, limit_bytes: int) -> bool:
-    memory = probe.failure is not None and probe.failure.cause in _MEMORY_CAUSES
-    if probe.outcome is Outcome.UNRELIABLE:
-        return False
-    return not memory or probe.budget_bytes >= limit_bytes
 
 
 class Session:
@@ -100,6 +65,9 @@ class Session:
         self._budget = budget
         self._started = started
         self._key = search_key(plan, workload, machine)
+        self._composer = Composer(
+            plan=plan, workload=workload, machine=machine, budget=budget, elapsed_s=lambda: self._elapsed_s
+        )
 
     def run(self, *, fresh: bool) -> SearchResult:
         """Answer from the ledger after one confirming probe, go on with an unfinished search, or search.
@@ -230,7 +198,7 @@ class Session:
         else:
             history = still_valid(measured, self._budget.limit_bytes)
             self._observer.note(f"going on with search {held.record.id}: {len(history)} finished probes are used again")
-        answer, probes = self._loop(held, self._strategy(history), history)
+        answer, probes = self._loop(held, self._composer.strategy(history), history)
         if answer is None:
             error = no_answer(probes, self._workload, self._plan.settings.precision)
             disturbed = probes[-1].outcome is Outcome.UNRELIABLE  # what was measured before stays good
@@ -262,93 +230,6 @@ class Session:
             self._observer.note(f"changed since search {before.id} of the same workload: {changes}: searching anew")
         elif before.state is SearchState.NO_ANSWER:
             self._observer.note(f"search {before.id} ended without an answer ({before.message}): searching anew")
-
-    def _strategy(self, history: Sequence[ProbeResult]) -> Strategy:
-        """What looks for training's answer, and for evaluation's where there is one."""
-        if not self._workload.evaluates:
-            return self._of_training(history)
-        from autotune.search.apart import Apart
-        from autotune.search.evaluation import EvaluationFinder
-
-        return EvaluationFinder(
-            finder=self._of_training(Apart.of(history).training),
-            asked=self._plan.eval_batch,
-            multiple_of=self._plan.multiple_of,
-            noise_bytes=CPU_NOISE_BYTES if self._machine.device == "cpu" else 0,
-        )
-
-    def _of_training(self, history: Sequence[ProbeResult]) -> Strategy:
-        from autotune.search.allocators import BestAllocator
-        from autotune.search.batch import BatchFinder
-        from autotune.search.loading import LoadingFinder
-
-        device = self._machine.device
-        finder = BatchFinder(
-            multiple_of=self._plan.multiple_of,
-            start_batch=self._plan.start_batch,
-            max_batch=self._plan.max_batch,
-            data_set_size=self._workload.data_set_size,
-            recommend=self._plan.recommend,
-            # a command trains at one size, and of some loaders nothing says how batches follow the size
-            # and what several ranks hold beside a recording's own events nothing replays yet
-            trace=device == "cuda"
-            and self._workload.sized
-            and not self._plan.source.command
-            and (self._plan.ranks == 1 or self._plan.predicted),
-            settings=self._plan.settings,
-            varies=self._workload.varies,
-            noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
-        )
-        plan, best = self._plan, BestAllocator(finder, self._plan.other_allocators if device == "cuda" else ())
-        if not plan.space and plan.effective_batch is None:
-            return self._with_own_loader(best)
-        from autotune.knobs import make_space
-        from autotune.search.imagine import still_to_come_s
-        from autotune.search.settings import SettingsFinder, spent
-
-        before_s = spent(history)  # by earlier commands, which had budgets of their own
-        space, _ = make_space(plan.settings, plan.space, self._workload.traits, device)
-        settings_finder = SettingsFinder(
-            finder=best,
-            space=space,
-            objective=plan.objective,
-            effective_batch=plan.effective_batch,
-            world=plan.world,
-            trials=plan.trials,
-            seed=plan.seed,
-            time_budget_s=None if plan.time_budget_s is None else before_s + plan.time_budget_s,
-            gone_s=lambda known: before_s + self._elapsed_s + still_to_come_s(known),
-            compares=not plan.source.command,
-        )
-        if "loader_workers" not in space.loading_knobs:
-            return self._with_own_loader(settings_finder)
-        own = self._workload.loader.workers if self._workload.loader is not None else 0
-        tried = sorted({0, own, *(n for n in space.values("loader_workers") if isinstance(n, int))})
-        return LoadingFinder(
-            finder=settings_finder,
-            workers=tuple(tried),
-            pin_memory=device == "cuda",
-            host_bytes=self._host_bytes,
-        )
-
-    def _with_own_loader(self, finder: "BestAllocator | Finder") -> Strategy:
-        """The same, and whether the user's own loader runs with its workers, if it has any."""
-        from autotune.search.loading import OnceThrough, OwnLoaderFinder
-
-        loader = self._workload.loader
-        if loader is None or not loader.workers:
-            return finder
-        return OwnLoaderFinder(
-            finder=finder if isinstance(finder, Concluding) else OnceThrough(finder=finder),
-            workers=loader.workers,
-            pin_memory=loader.pin_memory,
-            host_bytes=self._host_bytes,
-        )
-
-    @property
-    def _host_bytes(self) -> int | None:
-        """Where the host's memory is the device's, workers and training share the budget."""
-        return self._budget.limit_bytes if self._machine.device == "cpu" else None
 
     def _loop(
         self, held: Held, strategy: Strategy, history: tuple[ProbeResult, ...], reserve_bytes: int = 0
@@ -460,85 +341,3 @@ class _InBucket:
 
     def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
         return self._prober.probe(replace(question, length_bucket=self._length_bucket), budget, reserve_bytes)
-
-
-def no_answer(probes: Sequence[ProbeResult], workload: WorkloadInfo, precision: Precision) -> AutotuneError:
-    """The error for a search that ended without an answer."""
-    from autotune.report.memory_split import memory_split
-    from autotune.search.apart import Apart
-    from autotune.search.verdict import Ending, why_nothing
-
-    training = Apart.of(probes).training
-    ending, decisive = why_nothing(training if any(not p.fits for p in training) else probes)
-    failure = decisive.failure
-    what = failure.message if failure else decisive.outcome.value
-    where = f" in phase {failure.phase}" if failure and failure.phase else ""
-    hint = failure.hint if failure else ""
-    if ending is Ending.NOTHING_FITS:
-        split = memory_split(decisive, workload, precision=precision)
-        return NothingFits(
-            f"nothing fits: batch {decisive.batch_size} is {decisive.outcome.value.replace('_', ' ')}{where}: {what}",
-            detail=split.text,
-            hint=split.next_action,
-        )
-    detail = (failure.traceback if failure else "") or decisive.stderr_tail
-    if decisive.outcome is Outcome.UNRELIABLE:
-        return EnvironmentTrouble(f"batch {decisive.batch_size} cannot be judged: {what}", hint=hint)
-    if ending is Ending.ENVIRONMENT:
-        return EnvironmentTrouble(
-            f"every batch size fails{where}, the smallest as well: {what}", detail=detail, hint=hint
-        )
-    return WorkloadError(f"the workload fails at batch {decisive.batch_size}{where}: {what}", detail=detail, hint=hint)
-
-
-def search_key(plan: Plan, workload: WorkloadInfo, machine: Machine) -> str:
-    """Equal keys ask the same question of the same workload on the same machine."""
-    settings = plan.settings
-    return digest(
-        {
-            "workload": workload.fingerprint,
-            "machine": machine.fingerprint,
-            "settings": [settings.precision, settings.allocator, settings.accumulate, *plan.other_allocators],
-            "memory_limit": plan.memory_limit_bytes,
-            "bounds": [plan.multiple_of, plan.start_batch, plan.max_batch],
-            "timeout": plan.timeout_s,
-            "seed": plan.seed,
-            "recommend": plan.recommend,
-            # Older versions let a failing evaluation lower the training batch: that question was another one.
-            **({"evaluation": ["apart", plan.eval_batch]} if workload.evaluates else {}),
-            **({"length_bucket": plan.length_bucket} if plan.length_bucket is not None else {}),
-            **({"ranks": plan.ranks} if plan.ranks > 1 else {}),
-            **({"predicted": plan.communicators_bytes} if plan.predicted else {}),
-            **({"parallel": _parallel(settings)} if settings.parallel is not Parallel.DEFAULT else {}),
-            **_tuned(plan),
-        }
-    )
-
-
-def _parallel(settings: Settings) -> list[object]:
-    """How ranks train together, where autotune joins them."""
-    buckets = [settings.bucket_mb, settings.bucket_view, settings.static_graph]
-    return [settings.parallel, *buckets, settings.reshard, settings.offload]
-
-
-def _tuned(plan: Plan) -> dict[str, object]:
-    """What a search of settings was asked for beside the batch; empty for one of the batch alone."""
-    if not plan.space and plan.effective_batch is None:
-        return {}
-    return {
-        "space": [[choice.knob, *choice.values] for choice in plan.space],
-        "objective": plan.objective,
-        "effective": [plan.effective_batch, plan.world],
-        "trials": plan.trials,
-    }
-
-
-def version() -> str:
-    """autotune's own version."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("autotune-torch")
-    except PackageNotFoundError:  # run from a bare checkout
-        return "0+checkout"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,12 @@ def joins(settings: Settings) -> bool:
         return False
     ranks.check_joined()
     return ranks.count() > 1
+
+
+def as_trained(settings: Settings) -> Settings:
+    """Settings that join ranks: where these leave it to the training, as a training does that says nothing more
+    (``ddp`` with PyTorch's own options)."""
+    return replace(settings, parallel=Parallel.DDP) if settings.parallel is Parallel.DEFAULT else settings
 
 
 def shards(settings: Settings) -> bool:
@@ -88,8 +95,8 @@ def is_parallel(model: nn.Module) -> bool:
 
 
 def accumulating(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """The context for forward and backward of one micro-batch where no ``Applied`` joined the ranks: gradients are averaged
-    in the ``last`` one only.
+    """The context for forward and backward of one micro-batch: gradients are averaged in the ``last`` one only. ``Applied``
+    enters it by itself, and once is enough: contexts that end in another order than they began leave them unaveraged.
 
     With a static graph they are averaged in each: ``no_sync`` fails then inside of DDP (seen in 2.13), and averaging what
     there is after each micro-batch comes to the same sum.

@@ -74,7 +74,9 @@ _MemoryLimit = Annotated[
 _Precision = Annotated[Precision, typer.Option(help="Number formats of a step; default is PyTorch's own.")]
 _Parallel = Annotated[
     Parallel,
-    typer.Option(help="How --ranks train together; default is DDP, made by your training itself."),
+    typer.Option(
+        help="How --ranks train together; default: DDP, which your training makes, or a search of settings for it."
+    ),
 ]
 _Allocator = Annotated[
     str,

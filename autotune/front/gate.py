@@ -14,7 +14,8 @@ from autotune.recommended.judging import claimed_answer, trouble, workload_faile
 from autotune.report.check import stale_error, unsafe_error
 from autotune.report.document import settings_of
 from autotune.report.fields import Change, Check, Document
-from autotune.session import Session, no_answer
+from autotune.session import Session
+from autotune.unanswered import no_answer
 
 
 def overridden(

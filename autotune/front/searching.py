@@ -15,7 +15,7 @@ from autotune.ledger import default_storage
 from autotune.model import Bucketed, Machine, Plan, SearchResult, WorkloadInfo
 from autotune.planning import length_buckets, with_own_settings
 from autotune.ports import SearchObserver
-from autotune.ranking import refuse_workload
+from autotune.ranking import refuse_without_plan, refuse_workload
 from autotune.session import Session
 from autotune.units import format_seconds
 
@@ -113,6 +113,7 @@ def _opened(
         one = () if plan.length_bucket is None else (plan.length_bucket,)  # a recommendation for one is searched anew
         workload, machine = launcher.describe(plan.device, plan.multiple_of, buckets or one)
         refuse_workload(workload, plan.ranks)
+        refuse_without_plan(workload, plan.settings.parallel)
         if one:
             workload = workload.within(workload.buckets[0])
         plan = with_own_settings(plan, workload)

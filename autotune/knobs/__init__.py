@@ -6,15 +6,16 @@ away there is told with the reason. Nothing here decides which combination is be
 
 from autotune.knobs.choosing import choices
 from autotune.knobs.knob import Cost, Knob, Place
-from autotune.knobs.registry import KNOBS, TARGETS, knob_of
+from autotune.knobs.registry import KNOBS, OF_RANKS, TARGETS, knob_of
 from autotune.knobs.rules import RULES, Rule
-from autotune.knobs.space import Left, Space, cost_of, make_space
+from autotune.knobs.space import Left, Space, cost_of, make_space, space_of
 from autotune.knobs.texts import Value
 from autotune.knobs.told import told
 from autotune.knobs.words import in_words
 
 __all__ = [
     "KNOBS",
+    "OF_RANKS",
     "RULES",
     "TARGETS",
     "Cost",
@@ -29,5 +30,6 @@ __all__ = [
     "in_words",
     "knob_of",
     "make_space",
+    "space_of",
     "told",
 ]

@@ -118,8 +118,9 @@ def loader_workers(value: Value, traits: Traits, device: str) -> str:
     """A data set, and not more processes than cores."""
     if not traits.data_set:
         return _NO_DATA_SET
-    if isinstance(value, int) and value > traits.cpu_cores:
-        return f"this process may use {traits.cpu_cores} {'core' if traits.cpu_cores == 1 else 'cores'}"
+    if isinstance(value, int) and value * traits.ranks > traits.cpu_cores:
+        who = "this process" if traits.ranks == 1 else f"{traits.ranks} ranks with as many each"
+        return f"{who} may use {traits.cpu_cores} {'core' if traits.cpu_cores == 1 else 'cores'}"
     return ""
 
 
@@ -144,6 +145,12 @@ def parallel(value: Value, traits: Traits, device: str) -> str:
         return why
     if value == Parallel.FSDP and not traits.blocks:
         return "the model has no repeated blocks to shard one after the other"
+    if value == Parallel.FSDP:
+        return traits.shard_trouble
+    if value == Parallel.ZERO and 0 < traits.trained_tensors < traits.ranks:
+        return (
+            f"the optimizer has {traits.trained_tensors} parameters, too few to be shared out to {traits.ranks} ranks"
+        )
     if value == Parallel.TENSOR and not traits.tensor_plan:
         return "neither the model (_tp_plan) nor the workload (make_plan) says how to split it"
     return ""

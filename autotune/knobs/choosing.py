@@ -65,7 +65,7 @@ def wanted(knob: Knob, choice: Choice, settings: Settings) -> tuple[Value, ...]:
         return tuple(dict.fromkeys(knob.parse(text) for text in choice.values))
     out = [knob.parse(text[1:]) for text in choice.values if text.startswith("!")]
     named = [knob.parse(text) for text in choice.values if text != AUTO and not text.startswith("!")]
-    usual = [value for value in knob.values if value not in knob.by_name and value not in out]
+    usual = [value for value in knob.values if value not in (*knob.by_name, *knob.only_own, *out)]
     return tuple(dict.fromkeys([knob.of(settings), *usual, *named]))
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from autotune.errors import UsageError
 from autotune.knobs.texts import Reading, Value
-from autotune.model import Settings, Traits
+from autotune.model import Parallel, Settings, Traits
 
 Judge = Callable[[Value, Traits, str], str]
 """(value, traits, device kind) -> why not, in a sentence without its full stop; empty = nothing stands against it."""
@@ -51,6 +51,8 @@ class Knob:
     """Those that are known, the default first, then as they are worth trying."""
     by_name: tuple[Value, ...] = ()
     """Those of ``values`` that nothing is expected of: they are tried only where the user names them."""
+    only_own: tuple[Value, ...] = ()
+    """Those that are there for users who have them already: others are never led to them."""
     reading: Reading
     """Between a value and its text."""
     summary: str
@@ -67,6 +69,8 @@ class Knob:
     """About the data loader: the step itself stays what it is."""
     ranks: bool = False
     """Of trainings of several ranks alone: where there is one, it is left alone unless the user names it."""
+    sharing: tuple[Parallel, ...] = ()
+    """Ways of sharing that it is an option of, beside which it changes nothing; empty = it goes with all of them."""
     bar: Judge = _nothing
     """Why a value other than the default cannot be had, whoever asks for it."""
     aside: Judge = _nothing
@@ -93,6 +97,10 @@ class Knob:
         """
         changed: dict[str, Value] = {self.name: value}
         return replace(settings, **changed)  # type: ignore[arg-type]  # a knob's values are those of its field
+
+    def has_use(self, settings: Settings) -> bool:
+        """Whether it changes anything, the way these settings share a training between ranks."""
+        return not self.sharing or settings.parallel in self.sharing
 
     def why_not(self, value: Value, traits: Traits, device: str) -> str:
         """Why the value cannot be had here; empty where it can, as the default always can."""

@@ -23,6 +23,8 @@ TARGETS = ("hf", "lightning", "accelerate", "deepspeed", "hydra", "env")
 configuration files, keys that Hydra hands over, environment variables."""
 
 EXPANDABLE = "expandable_segments:True"
+_WITH_DDP = (Parallel.DDP, Parallel.ZERO)
+_WITH_FSDP = (Parallel.FSDP,)
 
 KNOBS: tuple[Knob, ...] = (
     Knob(
@@ -211,6 +213,7 @@ KNOBS: tuple[Knob, ...] = (
         name="parallel",
         values=(Parallel.DEFAULT, Parallel.DDP, Parallel.FSDP, Parallel.ZERO, Parallel.TENSOR),
         by_name=(Parallel.TENSOR,),
+        only_own=(Parallel.DEFAULT,),
         reading=WORDS,
         summary="how several ranks train together: whole models, shards of them, or shards of optimizer state only",
         risk="time for what the ranks send each other; batch norm sees the samples of its own rank only",
@@ -236,6 +239,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="DistributedDataParallel(bucket_cap_mb=…)",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_DDP,
         bar=bars.of_ranks,
         options={
             "hf": ("ddp_bucket_cap_mb",),
@@ -251,6 +255,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="DistributedDataParallel(gradient_as_bucket_view=True)",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_DDP,
         bar=bars.of_ranks,
         options={"hydra": ("autotune.bucket_view",)},
     ),
@@ -264,6 +269,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="DistributedDataParallel(static_graph=True)",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_DDP,
         bar=bars.of_ranks,
         options={"hf": ("ddp_static_graph",), "hydra": ("autotune.static_graph",)},
     ),
@@ -276,6 +282,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="fully_shard(reshard_after_forward=…) of every block",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_FSDP,
         bar=bars.of_ranks,
         options={"hf": ("fsdp_config",), "accelerate": ("fsdp_config",), "hydra": ("autotune.reshard",)},
     ),
@@ -289,6 +296,7 @@ KNOBS: tuple[Knob, ...] = (
         applied="fully_shard(offload_policy=CPUOffloadPolicy())",
         place=Place.MODEL,
         ranks=True,
+        sharing=_WITH_FSDP,
         bar=bars.offload,
         options={
             "hf": ("fsdp_config",),
@@ -299,6 +307,9 @@ KNOBS: tuple[Knob, ...] = (
     ),
 )
 """In the order of the fields of ``Settings``."""
+
+OF_RANKS = tuple(knob for knob in KNOBS if knob.ranks)
+"""Those that trainings of several ranks have beside all others."""
 
 _BY_NAME = {knob.name: knob for knob in KNOBS}
 

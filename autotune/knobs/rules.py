@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotune.knobs.registry import KNOBS
 from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, Parallel, Precision, Settings, Traits
 
 
@@ -34,11 +35,14 @@ _GRAPHED = (Compile.REDUCE_OVERHEAD, Compile.MAX_AUTOTUNE)
 _HALF = (Precision.BF16, Precision.FP16)
 
 
-_WITH_DDP = (Parallel.DDP, Parallel.ZERO)
-
-
 def _graphed(at: Situation) -> bool:
     return at.device == "cuda" and at.settings.compile in _GRAPHED
+
+
+def _of_no_use(*ways: Parallel) -> Callable[[Situation], bool]:
+    """Whether options of these ways of sharing are changed beside another one, where they do nothing."""
+    knobs = [knob for knob in KNOBS if knob.sharing == ways]
+    return lambda at: any(not k.has_use(at.settings) and k.of(at.settings) != k.of(at.base) for k in knobs)
 
 
 RULES: tuple[Rule, ...] = (
@@ -102,22 +106,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="buckets without DDP",
         why="bucket_mb, bucket_view and static_graph are of DDP, which ddp and zero use",
-        broken_by=lambda at: (
-            at.settings.parallel not in _WITH_DDP
-            and (
-                at.settings.bucket_mb != at.base.bucket_mb
-                or at.settings.bucket_view != at.base.bucket_view
-                or at.settings.static_graph != at.base.static_graph
-            )
-        ),
+        broken_by=_of_no_use(Parallel.DDP, Parallel.ZERO),
     ),
     Rule(
         name="shards without FSDP",
         why="reshard and offload are of fsdp",
-        broken_by=lambda at: (
-            at.settings.parallel is not Parallel.FSDP
-            and (at.settings.reshard != at.base.reshard or at.settings.offload != at.base.offload)
-        ),
+        broken_by=_of_no_use(Parallel.FSDP),
     ),
     Rule(
         name="shards and channels_last",

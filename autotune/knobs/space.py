@@ -8,10 +8,10 @@ from itertools import product
 from autotune.errors import UsageError
 from autotune.knobs.choosing import wanted
 from autotune.knobs.knob import Cost, Knob
-from autotune.knobs.registry import KNOBS, knob_of
+from autotune.knobs.registry import KNOBS, OF_RANKS, knob_of
 from autotune.knobs.rules import Rule, Situation, standing
 from autotune.knobs.texts import Value
-from autotune.model import Choice, Compile, Settings, Traits
+from autotune.model import Choice, Compile, Machine, Plan, Settings, Traits, WorkloadInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,8 @@ class Space:
     def neighbours(self, settings: Settings) -> tuple[Settings, ...]:
         """Everything allowed that differs from ``settings`` in one knob of the step; what compiles comes last.
 
-        Settings that miss what ``--fix`` demands have it first: from there it is ``start``, and what is next to it.
+        Settings that miss what ``--fix`` demands have it first: from there it is ``start``, and what is next to it. Another
+        way of sharing comes without the options of the former one.
         """
         origin = settings
         for knob in KNOBS:
@@ -99,9 +100,17 @@ class Space:
                 origin = knob.put(origin, knob.of(self.start))
         found = [origin] if origin != settings else []
         for knob in map(knob_of, self.knobs):
-            found += [knob.put(origin, value) for value in self.values(knob.name) if value != knob.of(origin)]
+            changed = [knob.put(origin, value) for value in self.values(knob.name) if value != knob.of(origin)]
+            found += map(self._useful, changed) if knob.ranks else changed
         allowed = [candidate for candidate in found if candidate != settings and not self.refuses(candidate)]
         return tuple(sorted(allowed, key=lambda candidate: cost_of(candidate) is Cost.COMPILE))
+
+    def _useful(self, settings: Settings) -> Settings:
+        """With the user's own values where another would do nothing."""
+        for knob in OF_RANKS:
+            if not knob.has_use(settings):
+                settings = knob.put(settings, knob.of(self.base))
+        return settings
 
     @cached_property
     def size(self) -> int:
@@ -188,6 +197,16 @@ def make_space(
                 text = f"{knob.name}={knob.text(value)}"
                 raise UsageError(f"{text} was demanded, and {why}", hint=f"leave out --fix {text}")
     return space, space.left
+
+
+def space_of(plan: Plan, workload: WorkloadInfo, machine: Machine) -> Space:
+    """The space of a search: its own settings and choices, for its workload and as many ranks as it has.
+
+    Raises:
+        UsageError: a value was fixed that cannot be had here.
+    """
+    traits = replace(workload.traits, ranks=plan.ranks)
+    return make_space(plan.settings, plan.space, traits, machine.device)[0]
 
 
 def cost_of(settings: Settings) -> Cost:

@@ -246,7 +246,12 @@ class ProbeResult:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Throughput of a whole optimizer step (all its micro-batches); None where nothing was timed."""
+        """Throughput of a whole optimizer step (all its micro-batches, of one rank); None where nothing was timed."""
         step = self.measurement.median_step_seconds
         micro_batches = self.measurement.micro_batches or self.settings.accumulate
         return self.batch_size * micro_batches / step if step else None
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that trained on batches of their own; 1 where one process trained."""
+        return self.settings.parallel.replicas(len(self.ranks)) if self.ranks else 1

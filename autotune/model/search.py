@@ -48,7 +48,7 @@ class Plan:
     effective_batch: int | None = None
     """Samples an optimizer step is to see on all devices together, exactly; None = as ``settings.accumulate`` makes it."""
     world: int = 1
-    """Devices that train together, each with batches of its own."""
+    """Devices that train together."""
     ranks: int = 1
     """Processes that train together in each probe, each on a device of its own; ``world`` is a multiple of it."""
     predicted: bool = False
@@ -61,6 +61,11 @@ class Plan:
     """Batch size that evaluation is to run at; None = that of training, as far as it fits."""
     length_bucket: int | None = None
     """Only samples at most so long are trained on; None = all of them."""
+
+    @property
+    def replicas(self) -> int:
+        """Devices that train on batches of their own: all of them, but for tensor parallel."""
+        return self.world // self.ranks * self.settings.parallel.replicas(self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,10 @@ class Traits:
     """Has trainable parameters in fp16 or bf16."""
     frozen: bool = False
     """Has parameters that are not trained."""
+    trained_tensors: int = 0
+    """Parameters that are trained, each tensor counted once; 0 = not counted (older ledgers)."""
+    shard_trouble: str = ""
+    """Why FSDP2 cannot shard the model: no repeated blocks, blocks that share parameters with other parts."""
     optimizer_kinds: tuple[str, ...] = ()
     """Implementations that the optimizer's class offers on this device: ``for-loop``, ``foreach``, ``fused``."""
     data_set: bool = False

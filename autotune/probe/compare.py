@@ -18,6 +18,7 @@ from autotune.errors import AutotuneError, WorkloadError
 from autotune.model import Checkpointing, Comparison, Compile, MemoryFormat, Phase, Precision, Settings
 from autotune.probe import buffers, equivalent, gradients
 from autotune.probe.dropout import switched_off
+from autotune.probe.group import Alone, Group
 from autotune.probe.order import Order
 from autotune.probe.pieces import Samples, pieces
 from autotune.probe.recorder import Recorder
@@ -30,12 +31,19 @@ _OTHER_SEED = 500
 _SIGNIFICANT = 1e-3
 """Root mean square of a parameter's gradient by that of all; below it, zero may be rounding (a bias before a norm)."""
 
+_SEEDS = 1 << 32
+"""NumPy takes none from here on."""
+_ALONE = Alone()
+
 _Batches = Sequence[Sequence[object]]
 """The micro-batches of each step."""
 
 
-def compare(order: Order, workload: Workload, device: torch.device, recorder: Recorder) -> None:
+def compare(order: Order, workload: Workload, device: torch.device, recorder: Recorder, group: Group = _ALONE) -> None:
     """Train under ``order.reference`` and then under ``order.settings``; ``recorder.facts`` has the comparison.
+
+    Ranks (``group``) begin with the same weights, and each draws samples of its own: gradients that are not those of all
+    samples of all ranks are found by each of them. Under tensor parallel all draw the same.
 
     It is there, with the reference's losses alone, as soon as the reference is through: what is raised after that is
     the candidate's own fault.
@@ -55,11 +63,11 @@ def compare(order: Order, workload: Workload, device: torch.device, recorder: Re
     recorder.begin_pass(order.batch_size)
     recorder.facts["steps_asked"] = order.form.steps
     with recorder.during(Phase.DATA):
-        set_seed(order.seed)
+        set_seed((order.seed + order.seat[0]) % _SEEDS)
         samples = Samples(workload, order.batch_size, counts)
         steps = [samples.step() for _ in range(order.form.steps)]
         recorder.facts["observed_batch"] = None if samples.cuts else samples.observed
-    course = _Course(reference, candidate, workload, device, recorder, order.seed, redraw=samples.cuts)
+    course = _Course(reference, candidate, workload, device, recorder, order.seed, group, redraw=samples.cuts)
     with _plain_random_numbers(reference, candidate):
         known = course.reference([whole for whole, _ in steps])
         recorder.facts["comparison"] = Comparison(reference_losses=tuple(known.run.losses))
@@ -103,11 +111,13 @@ class _Course:
         device: torch.device,
         recorder: Recorder,
         seed: int,
+        group: Group,
         *,
         redraw: bool,
     ) -> None:
         """``redraw``: the sides draw random numbers for batches of different sizes, and no seed makes them equal."""
         self._seed = seed
+        self._group = group
         self._reference = reference
         self._candidate = candidate
         self._workload = workload
@@ -120,7 +130,7 @@ class _Course:
         """Train under the reference, then see what rounding does to its first step."""
         model = self._make()
         with _kept(_switches(self._reference)), switched_off(model):
-            side = Side(self._reference, self._workload, model, self._device, self._recorder, self._seed)
+            side = self._side(self._reference, model)
             start = Start(side.model)
 
             def look() -> gradients.Gradient:
@@ -167,7 +177,7 @@ class _Course:
 
     def _candidate_side(self, model: nn.Module, batches: _Batches, known: _Known) -> Comparison:
         recorder = self._recorder
-        side = Side(self._candidate, self._workload, model, self._device, recorder, self._seed)
+        side = self._side(self._candidate, model)
         known.start.put_into(side.model)
         gradient = known.run.first
         assert gradient is not None
@@ -180,6 +190,9 @@ class _Course:
         recorder.executed, recorder.skipped = run.taken, run.skipped
         recorder.facts["losses"] = run.losses
         return _comparison(run, gradient, known)
+
+    def _side(self, settings: Settings, model: nn.Module) -> Side:
+        return Side(settings, self._workload, model, self._device, self._recorder, self._seed, self._group)
 
     def _make(self) -> nn.Module:
         with self._recorder.during(Phase.BUILD):

@@ -6,11 +6,12 @@ Forms that do not train at one size (comparing, loading) have files of their own
 import gc
 import math
 import time
+from dataclasses import replace
 
 import torch
 
 from autotune.apply import Applied
-from autotune.apply.parallel import parallelise
+from autotune.apply.parallel import as_trained
 from autotune.memory.ladder import next_size
 from autotune.model import Form, Phase
 from autotune.probe.group import Alone, Group, join
@@ -43,9 +44,11 @@ def run_probe(
     group: Group = Alone()
     if order.ranks > 1:
         with recorder.during(Phase.DATA):
-            workload = workload.of_rank(order.rank, order.ranks)
+            workload = workload.of_rank(*order.seat)
         with recorder.during(Phase.BUILD):
             group = join(order, device)
+        reference = None if order.reference is None else as_trained(order.reference)
+        order = replace(order, settings=as_trained(order.settings), reference=reference)
     if order.length_bucket is not None:
         with recorder.during(Phase.DATA):
             found = workload.within(order.length_bucket).workload
@@ -61,7 +64,7 @@ def run_probe(
     else:
         from autotune.probe.compare import compare
 
-        compare(order, workload, device, recorder)
+        compare(order, workload, device, recorder, group)
     return group
 
 
@@ -84,7 +87,6 @@ def _train(
         model = place(workload.make_model() if made is None else made, applied.first_device)
         model = applied.prepare(model, workload.plan() if applied.splits else None)
         model.train()
-        model = parallelise(model, device=device)
         # One of its own for each pass of a recording, and nothing here may keep the first alive.
         optimizer = make_optimizer(workload, model, applied) if recorder.history is None else None
         recorder.facts["build_seconds"] = time.perf_counter() - began

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from autotune.model import Form, Section, Settings, Source
+from autotune.model import Form, Parallel, Section, Settings, Source
 from autotune.probe.workplace import write_working_file
 
 
@@ -76,6 +76,11 @@ class Order:
     """File that they find each other by; it is not there yet. Empty = there is one process."""
     ahead: bool | None = None
     """For ``load``: whether the zygote uses the time while a child works; None = where there is a CUDA device."""
+
+    @property
+    def seat(self) -> tuple[int, int]:
+        """Rank and number of ranks as far as data goes: those of tensor parallel all train on the same."""
+        return (0, 1) if self.settings.parallel is Parallel.TENSOR else (self.rank, self.ranks)
 
     def write(self, path: Path) -> None:
         """Write it for ``read``."""

@@ -14,6 +14,7 @@ from autotune.errors import WorkloadError
 from autotune.model import Phase, Settings
 from autotune.probe import buffers, gradients
 from autotune.probe.buffers import Buffers
+from autotune.probe.group import Group
 from autotune.probe.measure import make_optimizer, place
 from autotune.probe.pieces import fresh
 from autotune.probe.recorder import Recorder
@@ -84,8 +85,10 @@ class Side:
         device: torch.device,
         recorder: Recorder,
         seed: int,
+        group: Group,
     ) -> None:
-        """
+        """``group``: the ranks that train together; each has a side of its own.
+
         Raises:
             Unsupported: the settings cannot be applied to this model or its optimizer.
         """
@@ -93,6 +96,7 @@ class Side:
         self._workload = workload
         self._recorder = recorder
         self._seed = seed
+        self._group = group
         with recorder.during(Phase.BUILD):
             plan = workload.plan() if self._applied.splits else None
             self.model = self._applied.prepare(place(model, self._applied.first_device), plan)
@@ -136,14 +140,15 @@ class Side:
         return run
 
     def _finite_pass(self, number: int, micro_batches: Sequence[object], run: Run[SeenT]) -> float | None:
-        """Loss of a pass that leaves finite gradients; None if there is none."""
+        """Loss of a pass that leaves finite gradients in every rank; None if there is none."""
         before = buffers.keep(self.model) if self._applied.scaler is not None else {}
         while True:
             loss = self.pass_over(number, micro_batches)
-            if math.isfinite(loss) and gradients.is_finite(self.model):
+            overflows = self._group.any(not math.isfinite(loss))  # else only some ranks would put gradients together
+            if not overflows and gradients.is_finite(self.model):
                 return loss
             # A scaler refuses the step, and then scales less, unless it is of parameters that are not the optimizer's.
-            if not math.isfinite(loss) or self._applied.scaler is None or self._step(number):
+            if overflows or self._applied.scaler is None or self._step(number):
                 run.losses.append(None)
                 return None
             run.skipped += 1

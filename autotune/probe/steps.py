@@ -12,10 +12,10 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook
 
 from autotune.apply import Applied, Unsupported
-from autotune.apply.parallel import accumulating, is_parallel, state_here
+from autotune.apply.parallel import is_parallel, state_here
 from autotune.apply.ranks import local
 from autotune.errors import WorkloadError
-from autotune.model import Compile, Form, Phase
+from autotune.model import Compile, Form, Parallel, Phase
 from autotune.probe.recorder import Recorder
 from autotune.workload.batch import batch_bytes, describe, tensors, to_device
 from autotune.workload.task import Workload
@@ -113,13 +113,12 @@ class Steps:
             if micro == 0:
                 applied.zero_grad(self._optimizer)
             self._passes = 0
-            with accumulating(self._model, last=micro == applied.settings.accumulate - 1):
-                with recorder.during(Phase.FORWARD, at), applied.autocast():
-                    self._loss = self._workload.loss(self._model, self._batch)
-                self._losses = [*(kept for kept in self._losses if kept() is not None), weakref.ref(self._loss)]
-                self._see_whole_model()
-                with recorder.during(Phase.BACKWARD, at):
-                    applied.backward(self._loss)
+            with recorder.during(Phase.FORWARD, at), applied.autocast():
+                self._loss = self._workload.loss(self._model, self._batch)
+            self._losses = [*(kept for kept in self._losses if kept() is not None), weakref.ref(self._loss)]
+            self._see_whole_model()
+            with recorder.during(Phase.BACKWARD, at):
+                applied.backward(self._loss)
             recorder.meter.tick()
             total = applied.keep(self._loss) if total is None else total + self._loss.detach()
         if number == 1:
@@ -144,12 +143,14 @@ class Steps:
             self._count_graphs(number, compiled)
 
     def _see_whole_model(self) -> None:
-        """Make sure that the loss came from the wrapped model itself, whose forward pass prepares the averaging.
+        """Make sure that the loss came from the wrapped model itself, whose forward pass prepares the averaging. Layers that
+        are split over ranks train as well where the loss calls them by themselves.
 
         Raises:
             WorkloadError: it did not, and the other ranks would wait for this one's gradients.
         """
-        if is_parallel(self._model) and not self._passes:
+        averages = self._applied.settings.parallel is not Parallel.TENSOR
+        if averages and is_parallel(self._model) and not self._passes:
             raise WorkloadError(
                 "loss() did not call the model, so that its gradients are not averaged over the ranks",
                 hint="call the whole model, model(...), in loss(): parts of it alone bypass DistributedDataParallel",

@@ -63,7 +63,8 @@ def load(order: Order, channel: Channel) -> Workload:
     set_seed(order.seed)  # a file may make its data while it is imported
     hold_back_trainers()
     try:
-        return load_workload(order.source, rank=order.rank, world_size=order.ranks)
+        rank, world_size = order.seat
+        return load_workload(order.source, rank=rank, world_size=world_size)
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error))
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is the answer, never lost

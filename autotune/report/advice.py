@@ -146,7 +146,7 @@ def _learning_rate(result: SearchResult) -> Iterator[str]:
     """Advice, no action: what the user's learning rate was chosen for is not known here."""
     if not result.plan.space or result.plan.effective_batch is not None:
         return
-    samples = result.answer.recommended_batch * result.settings.accumulate * result.plan.world
+    samples = result.answer.recommended_batch * result.settings.accumulate * result.plan.replicas
     yield (
         f"an optimizer step sees {samples} samples: if your learning rate was chosen for another number, hold that "
         "number with --effective-batch N, or scale the rate (in proportion for SGD, by the square root for Adam)"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from autotune.knobs import knob_of
 from autotune.knobs.choosing import wanted
-from autotune.model import Choice, Plan, SearchResult, Settings, Source
+from autotune.model import Choice, Parallel, Plan, SearchResult, Settings, Source
 from autotune.report.fields import Asked, Document
 from autotune.report.fields import Settings as SettingsFields
 from autotune.search.settings.sizes import share_of
@@ -69,7 +69,8 @@ def plan_again(content: Document, source: Source, recorded: Plan | None = None) 
     for allocator in asked.other_allocators:
         Settings(allocator=allocator)
     if asked.effective_batch is not None:
-        share_of(asked.effective_batch, asked.world, asked.multiple_of)
+        replicas = 1 if asked.settings.parallel is Parallel.TENSOR else asked.world
+        share_of(asked.effective_batch, replicas, asked.multiple_of)
     return Plan(
         source=source,
         settings=Settings(**dict(asked.settings), accumulate=asked.accumulate),

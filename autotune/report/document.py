@@ -63,10 +63,9 @@ def document(result: SearchResult) -> Document:
         raise UsageError(
             f"search {result.search_id} predicted what {result.plan.ranks} ranks need, and they did not run: there is nothing"
             " to recommend",
-            hint=f"search where the devices are: autotune search {result.workload.ref} --ranks {result.plan.ranks}"
-            " --allow none",
+            hint=f"search where the devices are: autotune search {result.workload.ref} --ranks {result.plan.ranks}",
         )
-    answer, settings, world = result.answer, result.settings, result.plan.world
+    answer, settings, plan = result.answer, result.settings, result.plan
     proof = certificate(result, answer.recommended_batch) or result.certificate
     rate = throughput(result)
     return Document(
@@ -80,9 +79,10 @@ def document(result: SearchResult) -> Document:
         batch=Batch(
             micro_batch=answer.recommended_batch,
             accumulate=settings.accumulate,
-            world=world,
-            ranks=result.plan.ranks,
-            effective=answer.recommended_batch * settings.accumulate * world,
+            world=plan.world,
+            replicas=None if plan.replicas == plan.world else plan.replicas,
+            ranks=plan.ranks,
+            effective=answer.recommended_batch * settings.accumulate * plan.replicas,
             max_batch=answer.max_batch,
             refuted_at=answer.refuted_at,
         ),
@@ -249,7 +249,7 @@ def _refuse_others(text: str) -> None:
     if isinstance(content, dict) and content.get("kind") == "prediction":
         raise UsageError(
             f"this is a prediction for {str(content.get('ranks'))[:10]} ranks, which were not run: it recommends nothing",
-            hint="search where the devices are: autotune search MODEL --ranks N --allow none --output autotune.json",
+            hint="search where the devices are: autotune search MODEL --ranks N --output autotune.json",
         )
     if isinstance(version, int) and version > _SCHEMA_VERSION:
         raise UsageError(

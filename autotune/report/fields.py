@@ -4,7 +4,8 @@ History of the format: version 1, the first. Added to it since, and left out by 
 then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, ``changes``,
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
 and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``; then ``machine.peers``,
-``asked.ranks``, ``batch.ranks``, ``evidence.ranks`` and ``launch``; then ``settings.parallel`` and what belongs to it.
+``asked.ranks``, ``batch.ranks``, ``evidence.ranks`` and ``launch``; then ``settings.parallel`` and what belongs to it;
+then ``batch.replicas``.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -172,11 +173,14 @@ class Batch(_Part):
     accumulate: int = Field(ge=1, le=_MOST_SAMPLES)
     """Micro-batches per optimizer step."""
     world: int = Field(default=1, ge=1)
-    """Devices that train together, each with micro-batches of its own."""
+    """Devices that train together."""
+    replicas: int | None = Field(default=None, ge=1)
+    """How many of them train on micro-batches of their own; null: all, also in files of older versions. Under tensor
+    parallel one batch is that of all."""
     ranks: int = Field(default=1, ge=1)
     """How many of them trained together in the probes; where world is larger, the others were never run."""
     effective: int = Field(ge=1, le=_MOST_SAMPLES)
-    """Samples per optimizer step on all devices together: micro_batch times accumulate times world."""
+    """Samples per optimizer step on all devices together: micro_batch times accumulate times replicas."""
     max_batch: int = Field(ge=1, le=_MOST_SAMPLES)
     """Largest certified size."""
     refuted_at: int | None
@@ -184,9 +188,12 @@ class Batch(_Part):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        product = self.micro_batch * self.accumulate * self.world
+        name, replicas = ("world", self.world) if self.replicas is None else ("replicas", self.replicas)
+        if self.world % replicas:
+            raise ValueError(f"world {self.world} is no multiple of replicas {replicas}")
+        product = self.micro_batch * self.accumulate * replicas
         if self.effective != product:
-            raise ValueError(f"effective is {self.effective}, micro_batch times accumulate times world is {product}")
+            raise ValueError(f"effective is {self.effective}, micro_batch times accumulate times {name} is {product}")
         if self.world % self.ranks:
             raise ValueError(f"world {self.world} is no multiple of ranks {self.ranks}")
         if self.micro_batch > self.max_batch:

@@ -12,7 +12,8 @@ def rank_words(probe: ProbeResult) -> str:
         f"{one.rank}: {'?' if one.peak_device_bytes is None else format_bytes(one.peak_device_bytes)}"
         for one in probe.ranks
     )
-    return f"{len(probe.ranks)} train together, each with batch {probe.batch_size}; peaks {peaks}"
+    whose = "each with batch" if probe.replicas > 1 else "all on one batch of"
+    return f"{len(probe.ranks)} train together, {whose} {probe.batch_size}; peaks {peaks}"
 
 
 def of_all_ranks(rate: float | None, plan: Plan, settings: Settings) -> float | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.model import Budget, ProbeResult, SearchResult
+from autotune.model import Budget, Parallel, ProbeResult, SearchResult
 from autotune.report.advice import advice
 from autotune.report.baseline import baseline, throughput
 from autotune.report.columns import align
@@ -100,7 +100,7 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
 
 def _recommendation(result: SearchResult) -> str:
     answer = result.answer
-    accumulate, world = result.settings.accumulate, result.plan.world if result.plan.ranks > 1 else 1
+    accumulate, world = result.settings.accumulate, result.plan.replicas if result.plan.ranks > 1 else 1
     factors = [f"{accumulate} accumulated"] if accumulate > 1 else []
     factors += [f"on {world} devices"] if world > 1 else []
     samples = answer.recommended_batch * accumulate * world
@@ -179,7 +179,7 @@ def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
         return (*lines, command)
     if result.plan.ranks > 1:
         lines.append(f"start it as the probes trained, one process a device: {launch(result.plan)}")
-    if result.settings.changes(result.plan.settings) and output:
+    if (result.settings.changes(result.plan.settings) or result.settings.parallel is not Parallel.DEFAULT) and output:
         lines.append(
             f'apply the settings as they were probed: tuned = autotune.load("{output}") in your training script'
         )

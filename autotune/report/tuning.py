@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from autotune.knobs import make_space
+from autotune.knobs import space_of
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Settings
 from autotune.report.baseline import baseline
 from autotune.report.columns import align
@@ -65,7 +65,7 @@ def left_out(result: SearchResult) -> tuple[str, ...]:
     """Which knobs, or values of them, do not apply here, and why."""
     if not result.plan.space:
         return ()
-    _, left = make_space(result.plan.settings, result.plan.space, result.workload.traits, result.machine.device)
+    left = space_of(result.plan, result.workload, result.machine).left
     return tuple(f"{one.knob}{'=' + one.value if one.value else ''}: {one.why}" for one in left)
 
 

@@ -58,10 +58,11 @@ def differences(content: Document, device: torch.device, path: Path) -> tuple[Di
     if content.batch.world != world:
         effective = content.batch.effective
         each = content.batch.micro_batch * content.batch.accumulate
+        replicas = world if content.batch.replicas is None else content.batch.replicas
         found.append(
             Difference(
                 text=f"devices that train together: {content.batch.world} in the file, {world} here; "
-                f"an optimizer step sees {each * world} samples instead of {effective}",
+                f"an optimizer step sees {each * replicas} samples instead of {effective}",
                 cure=search_again(content, path),
             )
         )

@@ -13,9 +13,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _foreach_utils
 
+from autotune.apply import Unsupported, sharding
 from autotune.apply.blocks import find_blocks, own_switch
 from autotune.apply.splitting import plan_of
-from autotune.model import OptimizerKind, Traits
+from autotune.model import OptimizerKind, Settings, Traits
 from autotune.workload.task import Workload
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -47,11 +48,21 @@ def traits_of(model: nn.Module, optimizer: torch.optim.Optimizer, workload: Work
         dropout=any(_drops(part) for part in model.modules()),
         lower_parameters=any(p.requires_grad and p.dtype in _HALF for p in parameters),
         frozen=any(not p.requires_grad for p in parameters),
+        trained_tensors=sum(p.requires_grad for p in parameters),
+        shard_trouble=_shard_trouble(model),
         optimizer_kinds=optimizer_kinds(optimizer, device),
         data_set=workload.has_data_set,
         varies=workload.varies,
         tensor_plan=workload.has_plan or plan_of(model) is not None,
     )
+
+
+def _shard_trouble(model: nn.Module) -> str:
+    try:
+        sharding.check(model, Settings())
+    except Unsupported as refused:
+        return str(refused)
+    return ""
 
 
 def optimizer_kinds(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:

@@ -113,8 +113,8 @@ def asked_for(prober: FakeProber) -> list[tuple[int, Form]]:
 
 def undisturbed() -> list[tuple[int, Form]]:
     """What a search asks that nothing disturbs, without a ledger."""
+    from autotune.composing import CPU_NOISE_BYTES
     from autotune.search.batch import BatchFinder
-    from autotune.session import CPU_NOISE_BYTES
     from tests.fakes import drive
 
     prober = planted()

@@ -19,8 +19,9 @@ from sqlalchemy import Engine, text
 
 import autotune.storage
 from autotune.errors import StoreError
+from autotune.identity import search_key
 from autotune.model import Evaluation, Mark, PassPeaks, Phase, Precision, SearchState, Settings
-from autotune.session import Session, search_key
+from autotune.session import Session
 from autotune.storage import schema
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine

@@ -12,8 +12,8 @@ import pytest
 
 from autotune import held
 from autotune.errors import StoreError, TakenOver
+from autotune.identity import search_key
 from autotune.model import Budget, Form, ProbeResult, Question, Reason, SearchRecord, SearchState
-from autotune.session import search_key
 from autotune.storage import owners
 from autotune.storage.store import Store
 from tests.contract import searching

@@ -11,7 +11,7 @@ RICH = Traits(
     optimizer_kinds=("for-loop", "foreach", "fused"),
     data_set=True,
     attention_backends=("math", "efficient", "flash", "cudnn"),
-    cpu_cores=16,
+    cpu_cores=64,
     tensor_plan=True,
     ranks=4,
 )

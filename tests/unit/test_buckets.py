@@ -10,6 +10,7 @@ import pytest
 
 from autotune.errors import NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.front.buckets import search_buckets
+from autotune.identity import search_key
 from autotune.model import (
     Bucketed,
     Budget,
@@ -22,7 +23,7 @@ from autotune.model import (
     SearchState,
     WorkloadInfo,
 )
-from autotune.session import Session, search_key
+from autotune.session import Session
 from autotune.storage.store import Store
 from tests.cli.results import MACHINE, PLAN
 from tests.cli.results import WORKLOAD as EVALUATED

@@ -208,7 +208,22 @@ def test_what_does_not_apply_to_a_small_network_on_a_cpu() -> None:
         ),
         ("loader_workers", 2, Traits(data_set=True, cpu_cores=1), "cpu", "this process may use 1 core"),
         ("loader_workers", 17, Traits(data_set=True, cpu_cores=16), "cpu", "this process may use 16 cores"),
+        (
+            "loader_workers",
+            8,
+            Traits(data_set=True, cpu_cores=15, ranks=2),
+            "cpu",
+            "2 ranks with as many each may use 15 cores",
+        ),
         ("parallel", "fsdp", Traits(ranks=2), "cuda", "the model has no repeated blocks to shard one after the other"),
+        ("parallel", "fsdp", Traits(ranks=2, blocks="Block", shard_trouble="tied"), "cuda", "tied"),
+        (
+            "parallel",
+            "zero",
+            Traits(ranks=4, trained_tensors=3),
+            "cuda",
+            "the optimizer has 3 parameters, too few to be shared out to 4 ranks",
+        ),
         (
             "parallel",
             "tensor",

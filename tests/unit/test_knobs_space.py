@@ -399,7 +399,10 @@ def test_ranks_that_are_joined_stay_so_and_those_that_nobody_joined_are_left_alo
     several = replace(GPT, ranks=2)
     joined = space(several, base=Settings(parallel=Parallel.DDP), ranks=2)
     assert joined.values("parallel") == ("ddp", "fsdp", "zero")
-    assert "each train a model of their own" in joined.refuses(Settings())
+    assert joined.refuses(Settings()) == "parallel may only be ddp or fsdp or zero here"
+    named = space(several, base=Settings(parallel=Parallel.DDP), allow=("parallel=default,fsdp",), ranks=2)
+    assert named.values("parallel") == ("ddp", "fsdp")
+    assert "each train a model of their own" in named.refuses(Settings())
     assert not space(several, ranks=2).refuses(Settings())
 
 

@@ -10,8 +10,8 @@ import pytest
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.front import predicting, searching
 from autotune.front.observer import LogObserver
+from autotune.identity import search_key
 from autotune.model import Communicators, Parallel, Plan, Predicted, SearchResult
-from autotune.session import search_key
 from tests.cli.results import BUDGET, MACHINE, PLAN, RESULT, WORKLOAD
 
 ASKED = replace(PLAN, ranks=8, world=8)

@@ -8,6 +8,7 @@ import pytest
 
 from autotune import api
 from autotune.errors import EnvironmentTrouble, UsageError
+from autotune.identity import search_key
 from autotune.model import Machine, Objective, Parallel, Plan, Recognised, Source
 from autotune.planning import length_buckets
 from autotune.probe import nvml
@@ -21,7 +22,6 @@ from autotune.report.asked import asked_fields, plan_again
 from autotune.report.document import document, read, to_text
 from autotune.report.page.reproduce import reproduction
 from autotune.report.table import render, report
-from autotune.session import search_key
 from autotune.units import GIB
 from tests.cli.results import MACHINE, RESULT, WORKLOAD
 from tests.unit.test_budget import HOST
@@ -52,7 +52,6 @@ def test_other_numbers_of_ranks_are_refused(asked: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tune": True}, "settings are searched in one process yet"),
         ({"device": "cuda:1"}, "--device cuda:1 is one device"),
         ({"world": 3}, "--world 3 is no multiple of --ranks 2"),
     ],
@@ -200,7 +199,7 @@ def test_a_way_of_sharing_is_for_several_ranks_and_another_question() -> None:
     ("parallel", "ranks", "message"),
     [
         ("fsdp", 1, "--parallel fsdp is how several ranks train together, and there is one"),
-        ("tensor", 2, "tensor parallel cannot be searched yet"),
+        ("tensor", 1, "--parallel tensor is how several ranks train together, and there is one"),
         ("fsdp2", 2, "parallel 'fsdp2' is not known"),
     ],
 )

@@ -77,6 +77,7 @@ GOLDEN = {
         "micro_batch": 24,
         "accumulate": 1,
         "world": 1,
+        "replicas": None,
         "ranks": 1,
         "effective": 24,
         "max_batch": 27,

@@ -9,7 +9,8 @@ import pytest
 
 from autotune import session
 from autotune.model import Cause, Form, ProbeResult, SearchState
-from autotune.session import Session, still_valid
+from autotune.reuse import still_valid
+from autotune.session import Session
 from autotune.storage.store import Store
 from tests.cli.results import BUDGET, MACHINE, NOON, PLAN, WORKLOAD
 from tests.fakes import OUT_OF_MEMORY, SEGFAULT, result

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.model import Cause, Form, Measurement, Outcome, ProbeResult, Question, Reason, Settings
 from autotune.probe.spill import SpillWatch, judged, may_spill
+from autotune.reuse import still_valid
 from autotune.search.batch import BatchFinder
-from autotune.session import still_valid
 from autotune.units import GIB
 from tests.fakes import BUDGET, FakeProber, drive, result
 from tests.unit.test_budget import machine

@@ -148,6 +148,7 @@ def test_a_convolutional_network_with_batch_norm() -> None:
         batch_norm=True,
         batch_norm_in_blocks=True,
         optimizer_kinds=("for-loop", "foreach", "fused"),
+        trained_tensors=len(list(model.parameters())),
     )
 
 
@@ -159,6 +160,7 @@ def test_a_transformer() -> None:
         attention=True,
         dropout=True,
         optimizer_kinds=("for-loop", "foreach", "fused"),
+        trained_tensors=len(list(model.parameters())),
     )
 
 
@@ -171,6 +173,15 @@ def test_a_frozen_body_with_small_trained_parts() -> None:
     assert traits.frozen
     assert not traits.lower_parameters
     assert (traits.blocks, traits.num_blocks) == ("Direct", 3)
+    assert (traits.trained_tensors, traits.shard_trouble) == (3, "")
+
+
+def test_what_stands_against_shards() -> None:
+    assert "no repeated blocks" in found(nn.Linear(2, 2)).shard_trouble
+    blocks, tied = [Direct() for _ in range(3)], nn.Parameter(torch.zeros(2))
+    for block in blocks:
+        block.register_parameter("tied", tied)
+    assert "is shared between" in found(nn.Sequential(*blocks)).shard_trouble
 
 
 def test_half_precision_counts_where_it_is_trained() -> None:

@@ -121,7 +121,7 @@ def _headline(record: SearchRecord, result: SearchResult | None, proven: bool) -
 
 
 def _answer(result: SearchResult) -> Answer:
-    answer, settings, world = result.answer, result.settings, result.plan.world
+    answer, settings, world = result.answer, result.settings, result.plan.replicas
     rate, base = _throughput(result), baseline(result)
     own = base.samples_per_second if base else None
     same = is_own(result)

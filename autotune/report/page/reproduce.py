@@ -77,7 +77,7 @@ def _usual(plan: Plan) -> tuple[Choice, ...]:
     if plan.source.command:
         templates, settings = plan.source.templates, plan.settings
         return told(templates, settings, plan.effective_batch, tune=True, fix=(), allow=(), forbid=())
-    return choices((), (), (), plan.settings)
+    return choices((), (), (), plan.settings, plan.ranks)
 
 
 def _space(space: tuple[Choice, ...]) -> Iterator[str]:

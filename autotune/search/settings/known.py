@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+from autotune.knobs import knob_of
 from autotune.model import Compile, MemoryFormat, OptimizerKind, Precision, Settings
 from autotune.search.settings.priors import HALF
 from autotune.search.settings.rows import Row, plain
@@ -30,7 +31,7 @@ def bundles(view: View) -> Iterator[Settings]:
         memory_format=_if_offered(view, "memory_format", MemoryFormat.CHANNELS_LAST, start.memory_format),
     )
     if view.rescued:
-        bundle = replace(bundle, checkpointing=view.origin.checkpointing)
+        bundle = replace(bundle, checkpointing=view.origin.checkpointing, parallel=view.origin.parallel)
     if bundle in (start, view.origin) or not view.allowed(bundle):
         return
     yield bundle
@@ -76,4 +77,6 @@ def _precision(view: View, own: Precision) -> Precision:
 
 
 def _if_offered(view: View, knob: str, value: _Kind, own: _Kind) -> _Kind:
-    return value if value in view.asked.space.values(knob) and (knob, value) not in view.table.blamed else own
+    space = view.asked.space
+    offered = value in space.values(knob) and (knob, value) not in view.table.blamed
+    return value if offered and not space.refuses(knob_of(knob).put(space.start, value)) else own

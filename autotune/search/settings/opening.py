@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 from math import isqrt
 
-from autotune.model import Checkpointing, Form, Objective, Precision, Question, Reason, Settings, Stop
+from autotune.model import Checkpointing, Form, Objective, Parallel, Precision, Question, Reason, Settings, Stop
 from autotune.search.settings.candidates import needs_as_much_as_failed
 from autotune.search.settings.guard import compare
 from autotune.search.settings.leg import ask_leg, leg_history
@@ -158,10 +158,14 @@ def _savers(view: View) -> Iterator[Settings]:
     space, start = view.asked.space, view.asked.space.start
     precisions = {start.precision, *(p for p in (Precision.BF16, Precision.FP16) if p in space.values("precision"))}
     kept = {start.checkpointing, *(c for c in Checkpointing if c in space.values("checkpointing"))}
-    found = [replace(start, precision=p, checkpointing=c, accumulate=1) for p, c in product(precisions, kept)]
+    shared = {start.parallel, *(s for s in (Parallel.ZERO, Parallel.FSDP) if s in space.values("parallel"))}
+    found = [
+        replace(start, precision=p, checkpointing=c, parallel=s, accumulate=1)
+        for p, c, s in product(precisions, kept, shared)
+    ]
     room = of_room()
     saves = {
         settings: sum(room[effect].mean * share for effect, share in features(settings).items()) for settings in found
     }
-    ordered = sorted(saves, key=lambda settings: (-saves[settings], settings.precision, settings.checkpointing))
+    ordered = sorted(saves, key=lambda it: (-saves[it], it.precision, it.checkpointing, it.parallel))
     return (s for s in ordered if s != view.asked.base and not space.refuses(s))

@@ -6,7 +6,7 @@ wide wherever hardware differs, and one probe outweighs it.
 
 from dataclasses import fields
 
-from autotune.model import Checkpointing, Compile, Precision, Settings
+from autotune.model import Checkpointing, Compile, Parallel, Precision, Settings
 from autotune.search.settings.effects import Effect, Expectation, Features
 
 HALF = (Precision.BF16, Precision.FP16)
@@ -26,6 +26,8 @@ FP16_COMPILED: Effect = ("compile", "fp16")
 COMPILED: Effect = ("compile", "on")
 COMPILED_HALF: Effect = ("compile", "half")
 CHECKPOINTED: Effect = ("checkpointing", "on")
+FSDP: Effect = ("parallel", Parallel.FSDP)
+ZERO: Effect = ("parallel", Parallel.ZERO)
 
 _SPEED: dict[Effect, Expectation] = {
     # ResNet-50 and GPT-2 on an H200: tf32 0 to 0.8, half another 0.1 to 0.4
@@ -57,6 +59,14 @@ _SPEED: dict[Effect, Expectation] = {
     ("attention", "math"): Expectation(-0.5, 0.3),
     ("set_to_none", "False"): Expectation(-0.01, 0.01),
     ("init_scale", ""): Expectation(0.0, 0.001),
+    # Shards are gathered while others calculate, or are waited for: by the link between the devices
+    FSDP: Expectation(-0.05, 0.15),
+    # Each rank steps a share of the optimizer, and sends it
+    ZERO: Expectation(0.0, 0.05),
+    ("bucket_view", "True"): Expectation(0.01, 0.02),
+    ("static_graph", "True"): Expectation(0.01, 0.02),
+    ("reshard", "False"): Expectation(0.05, 0.08),
+    ("offload", "True"): Expectation(-0.7, 0.4),
 }
 _SPEED_CPU: dict[Effect, Expectation] = {
     # Only some CPUs have units for bf16; emulated it is far slower.
@@ -82,8 +92,15 @@ _ROOM: dict[Effect, Expectation] = {
     ("activation_budget", "0.5"): Expectation(0.4, 0.3),
     ("attention", "math"): Expectation(-0.3, 0.3),
     ("set_to_none", "False"): Expectation(-0.05, 0.05),
+    FSDP: Expectation(0.3, 0.3),
+    ZERO: Expectation(0.15, 0.2),
+    ("bucket_view", "True"): Expectation(0.08, 0.1),
+    ("reshard", "False"): Expectation(-0.1, 0.1),
+    ("offload", "True"): Expectation(0.2, 0.2),
 }
-_SAVES_MEMORY = frozenset({HALVED, CHECKPOINTED, ("activation_budget", "0.5")})
+_SAVES_MEMORY = frozenset(
+    {HALVED, CHECKPOINTED, ("activation_budget", "0.5"), FSDP, ZERO, ("bucket_view", "True"), ("offload", "True")}
+)
 _NO_MEMORY = frozenset({TF32, FP16, FP16_COMPILED})
 """Effects that surely make no difference to it; nor does the kind of checkpointing, beside how much of it there is."""
 

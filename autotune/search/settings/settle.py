@@ -46,7 +46,10 @@ def settle(view: View) -> Question | Stop:
 
 
 def _not_slower(view: View, row: Row, answer: Answer) -> Answer | None:
-    """The answer at a size at which it is no slower than what the user has; None if there is none."""
+    """The answer at a size at which it is no slower than what the user has; None if there is none. What is demanded may be
+    slower."""
+    if view.asked.space.start != view.asked.space.base:
+        return answer
     own = view.table.row(view.asked.base).speeds
     if row.settings == view.asked.base or view.asked.objective is not Objective.THROUGHPUT or not own:
         return answer

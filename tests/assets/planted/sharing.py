@@ -24,5 +24,9 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(64, WIDTH), *(Block() for _ in range(4)), nn.Linear(WIDTH, 2))
 
 
+def make_plan() -> dict[str, str]:
+    return {"*.up": "colwise", "*.down": "rowwise"}
+
+
 def make_batch(batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(batch_size, 64), torch.randn(batch_size, 2)
