@@ -21,6 +21,7 @@ from autotune.model import Form, ProbeResult, SearchRecord
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "tests" / "assets" / "planted"
+FORKS = Path(__file__).parent / "forks"
 PATIENCE_S = 60.0
 """For what must happen, however slow the machine."""
 
@@ -31,6 +32,15 @@ def clean_environment(**variables: str) -> dict[str, str]:
     """The caller's environment without autotune's variables, this checkout importable, one thread a process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AUTOTUNE_")}
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+
+
+def forking_environment(**variables: str) -> dict[str, str]:
+    """The same, for tools that fork what certifies: the fixture ``certified_in_forks`` for processes of their own.
+
+    A fresh interpreter takes three seconds each time. It shows no more where neither memory nor how children begin is the
+    subject, and tests that look at either have it.
+    """
+    return clean_environment(PYTHONPATH=f"{FORKS}{os.pathsep}{ROOT}", **variables)
 
 
 def wait_for(look: Callable[[], Found], what: str, within_s: float = PATIENCE_S) -> Found:
@@ -75,6 +85,8 @@ class Tool:
     """In the environment of all that the tool starts."""
     storage: str = ""
     """Address of the ledger; empty = a file in the folder."""
+    forks: bool = False
+    """Whether what certifies is forked (see ``forking_environment``), or is a fresh interpreter as for users on the CPU."""
 
     def __post_init__(self) -> None:
         shutil.copy(ASSETS / "holding.py", self.folder)
@@ -82,7 +94,8 @@ class Tool:
 
     @property
     def environment(self) -> dict[str, str]:
-        return clean_environment(PLANTED_FOLDER=str(self.folder), PLANTED_MARKER=self.marker)
+        made = forking_environment if self.forks else clean_environment
+        return made(PLANTED_FOLDER=str(self.folder), PLANTED_MARKER=self.marker)
 
     def argv(self, *options: str) -> list[str]:
         """The search of holding.py up to batch 2; script arguments come last, after ``--``.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.support import ROOT, clean_environment
+from tests.process.support import ROOT, forking_environment
 
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -36,7 +36,7 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", bounded],
         cwd=tmp_path,
-        env=clean_environment(PATH=path, AUTOTUNE_STORAGE=str(tmp_path / "ledger.sqlite3")),
+        env=forking_environment(PATH=path, AUTOTUNE_STORAGE=str(tmp_path / "ledger.sqlite3")),
         capture_output=True,
         text=True,
         timeout=400,

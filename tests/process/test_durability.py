@@ -21,7 +21,7 @@ WHOLE_SEARCH = [SHORT_1, SHORT_2, LONG_2]
 
 @pytest.fixture
 def tool(tmp_path: Path) -> Tool:
-    return Tool(tmp_path)
+    return Tool(tmp_path, forks=True)
 
 
 def went_on(tool: Tool, done: subprocess.CompletedProcess[str], search_id: str, before: int) -> None:
@@ -40,6 +40,7 @@ def went_on(tool: Tool, done: subprocess.CompletedProcess[str], search_id: str, 
 def test_c21_the_tool_killed_in_mid_probe_takes_everything_along_and_goes_on_later(
     tool: Tool, step: int, before: list[tuple[int, Form]]
 ) -> None:
+    tool.forks = step == 1  # what it is killed in, and what goes on: forked and afresh
     tool.hold(2, step)
     with tool.running() as running:
         tool.wait_until_held(running)

@@ -11,7 +11,7 @@ from autotune import api
 from autotune.model import Budget, Form, Outcome, Question, Reason
 from autotune.probe.launcher import Launcher
 from autotune.units import GIB
-from tests.process.support import ASSETS, ROOT, clean_environment, run
+from tests.process.support import ASSETS, FORKS, ROOT, clean_environment, forking_environment, run
 
 FORMS = ["tensor", "tuple", "list", "dict", "dataclass", "named tuple", "nested"]
 """As in batches.py, which gives the n-th of them at batch size n."""
@@ -40,10 +40,10 @@ class Net(nn.Sequential):
 """
 
 
-def max_batch(folder: Path, *argv: str, **variables: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``max-batch`` in a folder."""
+def max_batch(folder: Path, *argv: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``max-batch`` in a folder; what certifies is forked, unless the environment is given."""
     command = [sys.executable, "-m", "autotune", "max-batch", "--device", "cpu", "--storage", "ledger", *argv]
-    done = run(command, folder, clean_environment(**variables))
+    done = run(command, folder, environment or forking_environment())
     return done.returncode, done.stdout, done.stderr
 
 
@@ -69,7 +69,9 @@ def test_c36_batches_of_every_form_reach_the_loss_as_they_were_made() -> None:
 
 def test_a_noisy_workload_with_arguments_of_its_own_leaves_one_json_document_on_stdout(tmp_path: Path) -> None:
     code, out, err = max_batch(
-        tmp_path, str(ASSETS / "batches.py"), "--max-batch", "2", "--json", "--", "nested", "noise"
+        tmp_path,
+        *(str(ASSETS / "batches.py"), "--max-batch", "2", "--json", "--", "nested", "noise"),
+        environment=clean_environment(),
     )
     assert code == 0, err
     document = json.loads(out)
@@ -97,8 +99,9 @@ def test_a_module_of_a_package_is_found_from_another_folder(tmp_path: Path) -> N
     (package / "__init__.py").touch()
     (package / "task.py").write_text(TASK.format(imports="from .layers import Net"))
     (package / "layers.py").write_text(NET)
-    path = f"{package.parent}:{ROOT}"
-    assert max_batch(here, "nets.task:Task", "--max-batch", "1", PYTHONPATH=path)[:2] == (0, "1\n")
+    path = f"{FORKS}:{package.parent}:{ROOT}"
+    environment = clean_environment(PYTHONPATH=path)
+    assert max_batch(here, "nets.task:Task", "--max-batch", "1", environment=environment)[:2] == (0, "1\n")
 
 
 GOOD = """

@@ -101,12 +101,10 @@ def test_threads_started_at_import_make_probes_spawn_and_it_is_said_once(
     assert sum("starts threads" in record.message for record in caplog.records) == 1
 
 
-def test_probes_are_forked_where_that_is_safe_and_what_certifies_on_the_cpu_starts_afresh(search: Search) -> None:
-    launchers = {(p.form, p.launcher) for p in search("fine", max_batch=2).probes}
-    assert launchers == {(Form.SHORT, "fork"), (Form.LONG, "spawn")}
-
-
-def test_nothing_is_left_behind_after_a_search(search: Search) -> None:
+def test_probes_are_forked_where_that_is_safe_and_what_certifies_on_the_cpu_starts_afresh_and_nothing_is_left_of_them(
+    search: Search,
+) -> None:
     before = set(psutil.Process(os.getpid()).children(recursive=True))
-    search("fine", max_batch=2)
+    result = search("fine", max_batch=2)
     assert set(psutil.Process(os.getpid()).children(recursive=True)) == before
+    assert {(p.form, p.launcher) for p in result.probes} == {(Form.SHORT, "fork"), (Form.LONG, "spawn")}

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from autotune.cli.app import app
 from autotune.report.outputs import JSON, NAMES
-from tests.process.support import ROOT, clean_environment
+from tests.process.support import ROOT, forking_environment
 
 PIPELINES = ROOT / "examples" / "pipelines"
 WRITTEN = {"github-actions.yml": 2, "gitlab-ci.yml": 2, "argo-workflow.yaml": 2}
@@ -73,7 +73,7 @@ def test_the_makefile_searches_once_checks_and_trains_and_does_not_train_where_t
     (tmp_path / "autotune").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m autotune "$@"\n')
     (tmp_path / "autotune").chmod(0o755)
     # a heap that does not depend on chance (see README)
-    environment = clean_environment(AUTOTUNE_STORAGE=str(tmp_path / "ledger.sqlite3"), MALLOC_MMAP_THRESHOLD_="131072")
+    environment = forking_environment(AUTOTUNE_STORAGE=str(tmp_path / "ledger"), MALLOC_MMAP_THRESHOLD_="131072")
     environment["PATH"] = f"{tmp_path}:{Path(sys.executable).parent}:{environment['PATH']}"
 
     def make(*words: str) -> subprocess.CompletedProcess[str]:

@@ -155,6 +155,7 @@ def test_a_model_that_cannot_be_built_shows_the_users_traceback(search: Search) 
     assert "planted.py" in raised.value.detail and "autotune/probe" not in raised.value.detail
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_c17_a_probe_after_an_out_of_memory_measures_what_it_would_have_measured_first(search: Search) -> None:
     after = search("forward:type", 20, start_batch=32)
     before = search("forward:type", 20, start_batch=16, fresh=True)

@@ -10,7 +10,7 @@ import pytest
 
 import autotune
 from autotune.units import MIB
-from tests.process.support import ASSETS, clean_environment, run
+from tests.process.support import ASSETS, clean_environment, forking_environment, run
 
 HEAVY = ["torch", "sqlalchemy", "alembic", "typer", "rich", "pydantic", "optuna", "psutil", "numpy"]
 
@@ -21,8 +21,13 @@ def script(name: str, folder: Path, *argv: object, **variables: str) -> subproce
     return run(command, folder, clean_environment(**variables), timeout_s=60)
 
 
+def forking_script(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The same, where what certifies is forked: for what is asked of the caller, not of its probes."""
+    return run([sys.executable, str(ASSETS / name)], folder, forking_environment(), timeout_s=60)
+
+
 def test_functions_of_an_unguarded_script_are_searched_and_remembered(tmp_path: Path) -> None:
-    done = script("in_a_script.py", tmp_path)
+    done = forking_script("in_a_script.py", tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "answers": [1, 1, 1],
@@ -35,7 +40,7 @@ def test_functions_of_an_unguarded_script_are_searched_and_remembered(tmp_path: 
 
 
 def test_a_live_model_and_its_process_are_left_as_they_were(tmp_path: Path) -> None:
-    done = script("live_model.py", tmp_path)
+    done = forking_script("live_model.py", tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["grown_mib"] <= 8, "a search keeps memory of the caller"
@@ -45,7 +50,7 @@ def test_a_live_model_and_its_process_are_left_as_they_were(tmp_path: Path) -> N
 
 
 def test_c11_the_evaluation_s_limit_comes_with_the_answer_and_does_not_lower_it(tmp_path: Path) -> None:
-    done = script("evaluates.py", tmp_path)
+    done = forking_script("evaluates.py", tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[8, [5, 6, "device_memory"]], [8, None]]
 

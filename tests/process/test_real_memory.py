@@ -141,6 +141,7 @@ def test_c09_accumulation_is_measured_with_the_batch_it_is_recommended_for(searc
     assert peaks[1] >= peaks[0]
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_c08_steps_skipped_by_the_scaler_are_waited_for_and_reported(search: Search) -> None:
     result = search(14, file="overflow.py", precision="fp16", max_batch=2)
     assert result.answer.max_batch == 2

@@ -37,7 +37,7 @@ def tools(tmp_path: Path) -> tuple[ForAll, ForAll]:
     folders = [tmp_path / name for name in ("one", "other", "locks")]
     for folder in folders:
         folder.mkdir()
-    return ForAll(folders[0], locks=folders[2]), ForAll(folders[1], locks=folders[2])
+    return ForAll(folders[0], forks=True, locks=folders[2]), ForAll(folders[1], forks=True, locks=folders[2])
 
 
 def span(probe: ProbeResult) -> tuple[float, float]:

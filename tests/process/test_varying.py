@@ -52,6 +52,7 @@ def test_a_shorter_batch_that_takes_more_memory_is_what_limits(search: Search) -
     assert any(CAPACITY // 2 < size <= CAPACITY for size in short), "the short form is not aware of it"
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_a_long_probe_trains_on_the_mixture_before_its_eight_steps_and_keeps_what_those_showed(probe: Probe) -> None:
     seen = probe("plain", Form.LONG)
     assert seen.fits
@@ -60,6 +61,7 @@ def test_a_long_probe_trains_on_the_mixture_before_its_eight_steps_and_keeps_wha
     assert len(seen.measurement.retries_per_step) == len(seen.measurement.losses) == 8
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_a_short_probe_never_shortens_and_a_long_one_shows_the_users_traceback(probe: Probe) -> None:
     short = probe("raises", Form.SHORT)
     assert short.fits
@@ -78,6 +80,7 @@ def test_a_search_whose_shorten_raises_ends_with_its_traceback(search: Search) -
     assert "in shorten" in raised.value.detail
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_fewer_samples_in_a_shorter_batch_are_an_error_of_the_workload(probe: Probe) -> None:
     assert probe("fewer", Form.SHORT, 10).fits
     with pytest.raises(
