@@ -45,13 +45,12 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
         from autotune.probe import worker  # brings torch
     ahead = _works_ahead(order)
     step_imports_bytes = 0
-    if ahead:
-        gc.freeze()  # collections while the file is imported need not look at all of torch
-    else:
+    if not ahead:
         before = own_data_bytes()
         with _no_full_collections():
             import_what_steps_import()  # before the user's file, which may change defaults and add hooks
         step_imports_bytes = own_data_bytes() - before
+    gc.freeze()  # collections while the file is imported, and the one after it, need not look at all of torch
     workload = worker.load(order, channel)
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a file that ignores or reaps children would take ours
     from autotune.probe.forking import why_fork_is_unsafe

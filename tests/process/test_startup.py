@@ -149,7 +149,8 @@ def test_on_the_cpu_nothing_is_done_ahead(starting: Starting) -> None:
     launcher = starting.launcher("dynamo")
     launcher.describe("cpu", 1)
     assert [short(launcher).launcher for _ in range(2)] == ["fork", "fork"]
-    assert starting.told()["loaded, imported: True"] == 1
+    assert starting.told()["loaded, imported: True"] == starting.told()["loaded, frozen: True"] == 1
+    assert starting.told()["frozen: True"] == 0 < starting.told()["frozen: False"], "in a probe all is as in a training"
     assert (starting.told()["child makes"], starting.told()["copy makes"]) == (3, 0)
 
 

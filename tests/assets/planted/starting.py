@@ -3,6 +3,7 @@
 Its losses depend on every random state there is. KIND: what goes wrong, and where.
 """
 
+import gc
 import os
 import random
 import signal
@@ -82,6 +83,7 @@ def make_model() -> nn.Module:
 def make_batch(batch_size: int) -> torch.Tensor:
     if KIND == "dynamo":
         tell(f"imported: {'torch._dynamo' in sys.modules}")
+        tell(f"frozen: {gc.get_freeze_count() > 100_000}")
     return torch.rand(batch_size, 4) + random.random() + float(np.random.rand())
 
 
@@ -110,6 +112,7 @@ if KIND.startswith("fork:"):
 if KIND == "no_fork":
     os.register_at_fork(after_in_child=lambda: os._exit(7))
 tell(f"loaded, imported: {'torch._dynamo' in sys.modules}")
+tell(f"loaded, frozen: {gc.get_freeze_count() > 100_000}")
 if KIND == "import_hang":
     while True:
         time.sleep(0.05)
