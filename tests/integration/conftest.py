@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from autotune.probe.launcher import Launcher
+
 Library = Callable[[str], Any]
 
 
@@ -15,6 +17,12 @@ def _imported(name: str) -> Any:
         return pytest.importorskip(
             name, reason=f"{name.partition('.')[0]} is not installed; see the extra integrations"
         )
+
+
+@pytest.fixture
+def certified_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for ``tests/process``: a fresh interpreter imports the other library again, and no memory is the subject."""
+    monkeypatch.setattr(Launcher, "_certifies_afresh", False)
 
 
 @pytest.fixture(scope="session")

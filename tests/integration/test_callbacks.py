@@ -169,6 +169,7 @@ def test_the_guard_looks_after_each_optimizer_step(library: Library, trainer: An
     assert callback.guard is None
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_a_live_trainer_that_has_trained_is_searched_and_left_as_it_was(trainer: Any, tmp_path: Path) -> None:
     made = trainer(bf16=True)
     with warnings.catch_warnings():
@@ -196,6 +197,7 @@ def lightning_trainer(library: Library, **given: Any) -> Any:
         return library("lightning").Trainer(accelerator="cpu", devices=1, **quiet, **given)
 
 
+@pytest.mark.usefixtures("certified_in_forks")
 def test_tuner_sets_the_size_it_has_certified(library: Library, tmp_path: Path) -> None:
     from autotune.integrations.lightning import Tuner
 

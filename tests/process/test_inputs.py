@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune import api
+from autotune.cli import app
 from autotune.model import Budget, Form, Outcome, Question, Reason
 from autotune.probe.launcher import Launcher
 from autotune.units import GIB
@@ -159,11 +160,15 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_named_with_what_to_do_next_and_without_our_own_frames(tmp_path: Path, mistake: str) -> None:
+def test_a_mistake_is_named_with_what_to_do_next_and_without_our_own_frames(
+    tmp_path: Path, mistake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     text, ref, expected_code, message, next_step = MISTAKES[mistake]
     if text is not None:
         (tmp_path / "work.py").write_text(text)
-    code, out, err = max_batch(tmp_path, ref, "--max-batch", "1")
+    code = app.run(["max-batch", "--device", "cpu", "--storage", "ledger", ref, "--max-batch", "1"])
+    out, err = capsys.readouterr()
     assert (code, out) == (expected_code, ""), err
     (error,) = (line for line in err.splitlines() if line.startswith("error: "))
     assert message in error
