@@ -48,33 +48,40 @@ def certified_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loaded:
-    """Launchers of planted files, one at a time: tests that follow each other share one if they ask for the same."""
+    """Launchers of planted files that follow their arguments (see ``arguments.py``): each file is loaded once."""
 
-    def __init__(self) -> None:
-        self._asked: tuple[str, str] | None = None
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._stack = ExitStack()
-        self._found: tuple[Launcher, WorkloadInfo] | None = None
+        self._launchers: dict[tuple[str, str], Launcher] = {}
+        self._described: dict[Launcher, tuple[tuple[str, ...], WorkloadInfo]] = {}
 
-    def __call__(self, file: str, kind: str) -> tuple[Launcher, WorkloadInfo]:
-        """With FILE loaded for KIND on the CPU, in one thread, and what it described."""
-        if self._found is None or self._asked != (file, kind):
-            self.close()
-            plan = api.plan(str(ASSETS / file), script_args=[kind], device="cpu")
-            launcher = self._stack.enter_context(Launcher(plan.source, timeout_s=120, seed=3))
+    def __call__(self, file: str, *arguments: str, has: str = "") -> tuple[Launcher, WorkloadInfo]:
+        """With FILE for these ARGUMENTS on the CPU, in one thread, and what it described.
+
+        ``has``: what the file has for these, functions and data set; with others it is loaded once more.
+        """
+        words = self._folder / f"{file} {has}"
+        launcher = self._launchers.get((file, has))
+        if launcher is None or self._described[launcher][0] != arguments:
+            words.write_text(json.dumps(arguments))
+            if launcher is None:
+                plan = api.plan(str(ASSETS / file), script_args=[f"@{words}"], device="cpu")
+                launcher = self._stack.enter_context(Launcher(plan.source, timeout_s=120, seed=3))
+                self._launchers[file, has] = launcher
             workload, _ = launcher.describe("cpu", 1)
-            self._asked, self._found = (file, kind), (launcher, workload)
-        return self._found
+            self._described[launcher] = arguments, workload
+        return launcher, self._described[launcher][1]
 
     def close(self) -> None:
         """End every process."""
-        self._found = None
         self._stack.close()
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Iterator[Loaded]:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     """``loaded(FILE, KIND)``, closed at the end of the test file."""
-    with pytest.MonkeyPatch.context() as patch, closing(Loaded()) as found:
+    with pytest.MonkeyPatch.context() as patch, closing(Loaded(tmp_path_factory.mktemp("loaded"))) as found:
         patch.setenv("OMP_NUM_THREADS", "1")  # threads allocate side by side, in an order of their own
         yield found
 

@@ -47,7 +47,12 @@ def probing(launcher: Launcher) -> Probe:
 @pytest.fixture
 def launched(loaded: Loaded) -> Callable[[str], Probe]:
     """``launched(KIND)`` gives ``probe(form, settings)`` of knobs.py."""
-    return lambda kind: probing(loaded("knobs.py", kind)[0])
+
+    def launch(kind: str) -> Probe:
+        has = kind if kind in ("data", "stream") else "make_batch"  # a data set is made once, by whoever loads the file
+        return probing(loaded("knobs.py", kind, has=has)[0])
+
+    return launch
 
 
 @pytest.fixture

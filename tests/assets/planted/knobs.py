@@ -5,16 +5,24 @@ KIND: `blocks`; `parts`, whose loss calls the blocks and never the model; `half`
 data set has ten samples and no index; `single`, without anything that repeats.
 """
 
-import sys
 import time
 from collections.abc import Iterator
 
 import torch
+from arguments import follow
 from torch import nn
 
-KIND = sys.argv[1]
+KIND = ""
 WIDTH = 8
 made = 0
+
+
+def take(kind: str) -> None:
+    global KIND
+    KIND = kind
+
+
+follow(take)
 
 
 class Block(nn.Module):

@@ -4,13 +4,20 @@ import ctypes
 import sys
 
 import torch
+from arguments import follow
 from torch import nn
 
-KIND = sys.argv[1]
-CAPACITY = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-DEAR = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+KIND, CAPACITY, DEAR = "", 0, 0
 LENGTH = 100
 MIB = 1 << 20
+
+
+def take(kind: str, capacity: str = "0", dear: str = "0") -> None:
+    global KIND, CAPACITY, DEAR
+    KIND, CAPACITY, DEAR = kind, int(capacity), int(dear)
+
+
+follow(take)
 
 # Every large tensor gets a mapping of its own and gives it back: what was freed is not counted as held.
 if sys.platform == "linux":
