@@ -1,5 +1,6 @@
 """The settings finder on planted machines: how near it comes to the truth, at what cost, and never below what the user has."""
 
+from functools import cache
 from statistics import mean
 
 import pytest
@@ -19,17 +20,23 @@ def hurting(worth: float = -0.1) -> PlantedMachine:
     return PlantedMachine(space=space, speed={(k, v): worth for k in space.knobs for v in space.values(k)[1:]})
 
 
+@cache
+def best_there_is(seed: int) -> float:
+    """The truth of a random machine, worked out once: what is measured is noisy, not the machine."""
+    return random_machine(seed).best
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.01], ids=["exact", "noisy"])
 def test_little_is_lost_against_the_truth_at_a_small_part_of_the_cost(noise: float) -> None:
     """Each change below 1 % is left out on purpose, and a size within 2 % of the best is good enough."""
     of_settings, of_answer, seconds = [], [], []
     for seed in range(30):
         search_made = found(seed, noise)
-        machine, history = search_made.machine, search_made.history
+        machine, history, best = search_made.machine, search_made.history, best_there_is(seed)
         answer = checked(machine, search_made.stop, history)
         assert answer.settings is not None
-        of_settings.append(1 - machine.best_of(plain(answer.settings)) / machine.best)
-        of_answer.append(1 - machine.throughput(answer.settings, answer.recommended_batch) / machine.best)
+        of_settings.append(1 - machine.best_of(plain(answer.settings)) / best)
+        of_answer.append(1 - machine.throughput(answer.settings, answer.recommended_batch) / best)
         seconds.append(spent(history))
         assert machine.throughput(answer.settings, answer.recommended_batch) >= machine.best_of(machine.space.base)
         assert len(history) <= 35
