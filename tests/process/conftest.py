@@ -53,8 +53,8 @@ class Loaded:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
-        self._launchers: dict[tuple[str, str], Launcher] = {}
-        self._described: dict[Launcher, tuple[tuple[str, ...], WorkloadInfo]] = {}
+        self._found: dict[tuple[str, str], tuple[Launcher, tuple[str, ...], WorkloadInfo]] = {}
+        """By file and what it has: a launcher, the arguments that it has last described, and how."""
 
     def __call__(self, file: str, *arguments: str, has: str = "") -> tuple[Launcher, WorkloadInfo]:
         """With FILE for these ARGUMENTS on the CPU, in one thread, and what it described.
@@ -62,16 +62,15 @@ class Loaded:
         ``has``: what the file has for these, functions and data set; with others it is loaded once more.
         """
         words = self._folder / f"{file} {has}"
-        launcher = self._launchers.get((file, has))
-        if launcher is None or self._described[launcher][0] != arguments:
+        launcher, described_for, workload = self._found.get((file, has), (None, (), None))
+        if launcher is None:
+            plan = api.plan(str(ASSETS / file), script_args=[f"@{words}"], device="cpu")
+            launcher = self._stack.enter_context(Launcher(plan.source, timeout_s=120, seed=3))
+        if workload is None or described_for != arguments:
             words.write_text(json.dumps(arguments))
-            if launcher is None:
-                plan = api.plan(str(ASSETS / file), script_args=[f"@{words}"], device="cpu")
-                launcher = self._stack.enter_context(Launcher(plan.source, timeout_s=120, seed=3))
-                self._launchers[file, has] = launcher
             workload, _ = launcher.describe("cpu", 1)
-            self._described[launcher] = arguments, workload
-        return launcher, self._described[launcher][1]
+            self._found[file, has] = launcher, arguments, workload
+        return launcher, workload
 
     def close(self) -> None:
         """End every process."""

@@ -4,15 +4,15 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autotune import api
 from autotune.model import Budget, Cause, Form, Outcome, ProbeResult, Question, Reason, SearchResult
+from autotune.probe.launcher import Launcher
 from autotune.units import GIB, MIB
-from tests.process.conftest import Loaded, Search
+from tests.process.conftest import Search
 from tests.process.support import ASSETS, clean_environment, run
 
 LIMIT = 512 * MIB
@@ -62,40 +62,33 @@ def test_c10_the_token_budget_found_survives_a_shuffled_epoch(search: Search, ki
     survives_an_epoch(result, kind, 2 * answer.max_batch)
 
 
-Probes = Callable[..., list[ProbeResult]]
-
-
-@pytest.fixture
-def probes(loaded: Loaded) -> Probes:
-    """``probes(FORM, (SIZE, form)...)`` of loaded.py."""
-
-    def ask(form: str, *questions: tuple[int, Form], rows: int = 500) -> list[ProbeResult]:
-        has = form if form == "packed" or form.startswith("time made") else "make_loader"
-        launcher, _ = loaded("loaded.py", form, str(rows), has=has)
+def probes(form: str, *questions: tuple[int, Form], rows: int = 500) -> list[ProbeResult]:
+    """Probes of loaded.py, of these sizes and forms."""
+    plan = api.plan(str(ASSETS / "loaded.py"), script_args=[form, str(rows)], device="cpu")
+    with Launcher(plan.source, timeout_s=60, seed=0) as launcher:
+        launcher.describe("cpu", 1)
         return [
-            launcher.probe(Question(batch_size=size, form=kind, reason=Reason.START), BUDGET, 0)
+            launcher.probe(Question(batch_size=size, form=kind, reason=Reason.START, settings=plan.settings), BUDGET, 0)
             for size, kind in questions
         ]
 
-    return ask
-
 
 @pytest.mark.parametrize("form", ["texts", "time", "scene", "unequal", "stream", "time made"])
-def test_c36_samples_are_counted_whatever_form_the_batches_have(probes: Probes, form: str) -> None:
+def test_c36_samples_are_counted_whatever_form_the_batches_have(form: str) -> None:
     fits, fails = probes(form, (13, Form.SHORT), (14, Form.SHORT))
     assert fits.fits and fits.measurement.observed_batch == 13
     assert fails.outcome is Outcome.OUT_OF_MEMORY and fails.measurement.observed_batch == 14
 
 
 @pytest.mark.parametrize(("form", "seen"), [("packed", 109), ("time made unsaid", 16)])
-def test_c36_a_batch_whose_samples_cannot_be_told_asks_for_a_hint(probes: Probes, form: str, seen: int) -> None:
+def test_c36_a_batch_whose_samples_cannot_be_told_asks_for_a_hint(form: str, seen: int) -> None:
     (probe,) = probes(form, (12, Form.SHORT))
     assert probe.outcome is Outcome.WORKLOAD_ERROR and probe.failure is not None
     assert f"asked for a batch of 12 and got one whose leading dimension is {seen}" in probe.failure.message
     assert "`batch_dim = 1`" in probe.failure.hint and "make_loader" in probe.failure.hint
 
 
-def test_c10_steps_go_from_candidate_to_candidate_the_worst_first(probes: Probes) -> None:
+def test_c10_steps_go_from_candidate_to_candidate_the_worst_first() -> None:
     """Candidates: the largest picture and the most boxes together, the largest samples, those with the most boxes."""
     short, timed = probes("boxes", (12, Form.SHORT), (12, Form.TIMED), rows=40)
     assert short.outcome is Outcome.OUT_OF_MEMORY and short.failure is not None

@@ -49,7 +49,7 @@ def launched(loaded: Loaded) -> Callable[[str], Probe]:
     """``launched(KIND)`` gives ``probe(form, settings)`` of knobs.py."""
 
     def launch(kind: str) -> Probe:
-        has = kind if kind in ("data", "stream") else "make_batch"  # a data set is made once, by whoever loads the file
+        has = kind if kind in ("data", "stream") else "make_batch"  # whoever loads the file looks at its data
         return probing(loaded("knobs.py", kind, has=has)[0])
 
     return launch

@@ -10,7 +10,7 @@ def follow(take: Callable[..., None]) -> None:
     """Give ``take`` the arguments of this file now; with ``@FILE`` as the only one, those that FILE holds as a JSON list.
 
     Each forked child is given those that FILE holds then: the process that has loaded the file serves several kinds, as
-    long as they show in model, batch, loss or optimizer, and not in data sets or in which functions there are.
+    long as they show in model, loss or optimizer. Not kinds of data: whoever loads a file looks at its data.
     """
     words = sys.argv[1:]
     if not words or not words[0].startswith("@"):

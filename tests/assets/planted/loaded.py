@@ -1,24 +1,18 @@
 """Batches of many forms out of real data loaders, of which more than 13 samples do not fit: `loaded.py FORM [ROWS]`."""
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from arguments import follow
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-FORM, ROWS = "", 0
+FORM = sys.argv[1]
+ROWS = int(sys.argv[2]) if len(sys.argv) > 2 else 500
+LIMIT = 64 if FORM.startswith("norm") else 13
 TIME = 16
-
-
-def take(form: str, rows: str = "500") -> None:
-    global FORM, ROWS
-    FORM, ROWS = form, int(rows)
-
-
-follow(take)
 
 
 @dataclass
@@ -112,7 +106,7 @@ def rows(batch: Any) -> tuple[torch.Tensor, int]:
 
 def loss(model: nn.Module, batch: Any) -> torch.Tensor:
     x, samples = rows(batch)
-    if samples > (64 if FORM.startswith("norm") else 13):
+    if samples > LIMIT:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     return model(x).mean()
 
