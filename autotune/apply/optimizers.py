@@ -48,13 +48,16 @@ def _plainly(cls: type[Any], params: Iterable[Any], options: dict[str, Any]) -> 
 
 
 def remake(optimizer: OptimizerT, kind: OptimizerKind, maker: Maker | None = None) -> OptimizerT:
-    """The same optimizer, made anew in this implementation; itself for the default, unless a ``maker`` is to make it.
+    """The same optimizer, made anew in this implementation; itself for the default, unless a ``maker`` is to make it, with
+    shards and plain tensors in groups of their own.
 
     Raises:
         Unsupported: it has taken steps, carries something that its class would not make again, or its class has no such
             implementation.
     """
     if kind is OptimizerKind.DEFAULT and maker is None:
+        if not optimizer.state:
+            optimizer.param_groups[:] = _alike(optimizer.param_groups)
         return optimizer
     cls = type(optimizer)
     flags = _flags(cls, kind)
@@ -93,8 +96,12 @@ def _alike(params: Iterable[Any]) -> list[Any]:
     parts: list[dict[str, Any]] = []
     for group in groups:
         given = list(group["params"])
-        sides = [[one for one in given if is_sharded(_tensor(one)) is side] for side in (True, False)]
-        parts += [{**group, "params": side} for side in sides if side]
+        names = group.get("param_names", ())
+        for side in (True, False):
+            chosen = [at for at, one in enumerate(given) if is_sharded(_tensor(one)) is side]
+            if chosen:
+                part = {**group, "params": [given[at] for at in chosen]}
+                parts.append({**part, "param_names": [names[at] for at in chosen]} if names else part)
     return parts if len(parts) > len(groups) else held
 
 

@@ -66,6 +66,25 @@ def test_the_default_leaves_an_optimizer_alone() -> None:
     assert applied(OptimizerKind.DEFAULT).reimplement(optimizer) is optimizer
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_shards_and_plain_tensors_go_into_groups_of_their_own_also_by_default(
+    monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """Left to itself PyTorch takes one kernel for a group on a device, and that takes no mixture."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    ids = {name: id(parameter) for name, parameter in model.named_parameters()}
+    sharded = {ids["0.weight"], ids["1.weight"]}
+    monkeypatch.setattr("autotune.apply.optimizers.is_sharded", lambda tensor: id(tensor) in sharded)
+    optimizer = torch.optim.AdamW(model.named_parameters() if named else model.parameters(), lr=0.5)
+    assert applied(OptimizerKind.DEFAULT).reimplement(optimizer) is optimizer
+    shards, plain = optimizer.param_groups
+    assert [id(one) for one in shards["params"]] == [ids["0.weight"], ids["1.weight"]]
+    assert [id(one) for one in plain["params"]] == [ids["0.bias"], ids["1.bias"]]
+    assert shards["lr"] == plain["lr"] == 0.5
+    if named:
+        assert (shards["param_names"], plain["param_names"]) == (["0.weight", "1.weight"], ["0.bias", "1.bias"])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
 def test_another_implementation_takes_the_same_steps(kind: OptimizerKind, cls: type[torch.optim.Optimizer]) -> None:
