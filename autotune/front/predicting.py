@@ -41,6 +41,11 @@ def predict(
             hint="say how many devices you ask about: --ranks 8; or search here: autotune max-batch",
         )
     asked = plan.settings.parallel
+    if asked is Parallel.TENSOR:
+        raise UsageError(
+            "tensor parallel cannot be predicted: what its ranks compute from each other's values would mean nothing",
+            hint=f"compare the other ways: leave out --parallel; or run it where the devices are: --ranks {plan.ranks}",
+        )
     ways = WAYS if asked is Parallel.DEFAULT else (asked,)
     with _standing_in(plan, storage, observer) as stand:
         found = [_predicted(stand, way, fresh, observer) for way in ways]

@@ -236,7 +236,7 @@ def _consolidate(self: Any, to: int = 0) -> None:
             torch.save(share, written)
             sent = torch.frombuffer(written.getbuffer(), dtype=torch.uint8).to(device)
             received = io.BytesIO(sent.cpu().numpy())  # type: ignore[arg-type]  # its buffer: no list of it is made
-            share = torch.load(received, map_location=device, weights_only=False)
+            share = torch.load(received, map_location=device, weights_only=True)
         self._all_state_dicts.append(_on_host(share))
 
 

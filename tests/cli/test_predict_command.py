@@ -55,7 +55,7 @@ def test_that_no_way_fits_is_exit_code_3_after_what_was_found(invoke: Invoke, as
     [
         (("model.py",), "--ranks 8"),
         (("model.py", "--ranks", "some"), "ranks is 'some'"),
-        (("model.py", "--ranks", "2", "--parallel", "tensor"), "tensor parallel cannot be searched yet"),
+        (("model.py", "--ranks", "2", "--parallel", "tensor"), "tensor parallel cannot be predicted"),
         (("--ranks", "2", "--", "python", "train.py", "--bs", "{batch}"), "starts its own ranks"),
         (("model.py", "--ranks", "2", "--output", "o.json"), "--output"),
     ],
