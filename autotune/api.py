@@ -267,7 +267,7 @@ def predict(
 
     Args:
         plan: as ``api.plan(ref, ranks=8, recommend=False)`` makes it; ``memory_limit`` is that of each device, and
-            ``time_budget_s`` is for the prediction, and again for each search whose ranks run.
+            ``time_budget_s`` is for all of it: every way, more ranks where nothing fits, and the ranks themselves.
         storage: the ledger.
         fresh: measure again, whatever the ledger knows.
         observer: is told of every probe; default: as in ``find_max_batch``.

@@ -27,6 +27,8 @@ class Composer:
     budget: Budget
     elapsed_s: Callable[[], float]
     """Wall time of the command so far, which is of its time budget."""
+    guess: int | None = None
+    """Size to begin with, whatever the plan says; None = as the plan says."""
 
     def strategy(self, history: Sequence[ProbeResult]) -> Strategy:
         """What looks for training's answer, and for evaluation's where there is one."""
@@ -50,7 +52,7 @@ class Composer:
         device = self.machine.device
         finder = BatchFinder(
             multiple_of=self.plan.multiple_of,
-            start_batch=self.plan.start_batch,
+            start_batch=self.plan.start_batch if self.guess is None else self.guess,
             max_batch=self.plan.max_batch,
             data_set_size=self.workload.data_set_size,
             recommend=self.plan.recommend,

@@ -54,7 +54,19 @@ class Session:
         machine: Machine,
         budget: Budget,
         started: float,
+        guess: int | None = None,
     ) -> None:
+        """
+        Args:
+            plan: what is asked.
+            store: the ledger.
+            launcher: runs the probes.
+            observer: is told of them.
+            workload, machine, budget: as they were looked at.
+            started: instant on ``time.monotonic`` from which the time budget counts.
+            guess: what the answer may be: the search begins there. It is no part of the question, so that the ledger's
+                answer counts for whoever asks without it.
+        """
         self._plan = plan
         self._store = store
         self._bench = launcher if isinstance(launcher, Bench) else None
@@ -66,7 +78,12 @@ class Session:
         self._started = started
         self._key = search_key(plan, workload, machine)
         self._composer = Composer(
-            plan=plan, workload=workload, machine=machine, budget=budget, elapsed_s=lambda: self._elapsed_s
+            plan=plan,
+            workload=workload,
+            machine=machine,
+            budget=budget,
+            elapsed_s=lambda: self._elapsed_s,
+            guess=guess,
         )
 
     def run(self, *, fresh: bool) -> SearchResult:

@@ -91,7 +91,7 @@ _StartBatch = Annotated[int | None, typer.Option(help="First size to try, where 
 _MaxBatch = Annotated[int | None, typer.Option(help="Try nothing larger.", show_default=False)]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one probe.")]
 _TimeBudget = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole search.", show_default=False)
+    float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole command.", show_default=False)
 ]
 DeviceWait = Annotated[
     float,

@@ -46,15 +46,16 @@ def predict(
             "tensor parallel cannot be predicted: what its ranks compute from each other's values would mean nothing",
             hint=f"compare the other ways: leave out --parallel; or run it where the devices are: --ranks {plan.ranks}",
         )
+    started = time.monotonic()  # the time budget is that of all of it
     ways = WAYS if asked is Parallel.DEFAULT else (asked,)
-    with _standing_in(plan, storage, observer) as stand:
+    with _standing_in(plan, storage, observer, started) as stand:
         found = [_predicted(stand, way, fresh, observer) for way in ways]
     _raise_what_is_no_answer(found)
-    found = [_with_enough(stand.plan, one, storage, observer) for one in found]
+    found = [_with_enough(stand.plan, one, storage, observer, started) for one in found]
     if verify is None:
         verify = len(_devices(stand.machine)) >= plan.ranks
     if verify:
-        found = [_verified(plan, one, storage, fresh, observer) for one in found]
+        found = [_verified(plan, one, storage, fresh, observer, started) for one in found]
     return Predicted(
         plan=stand.plan,
         workload=stand.workload,
@@ -77,13 +78,18 @@ class _Stand:
 
 
 @contextmanager
-def _standing_in(plan: Plan, storage: str | os.PathLike[str] | None, observer: SearchObserver) -> Iterator[_Stand]:
-    """The process that stands in for all ranks, its ledger and its budget."""
+def _standing_in(
+    plan: Plan, storage: str | os.PathLike[str] | None, observer: SearchObserver, started: float
+) -> Iterator[_Stand]:
+    """The process that stands in for all ranks, its ledger and its budget.
+
+    ``started``: instant on ``time.monotonic`` from which the time budget counts.
+    """
     refuse_inside()
     from autotune.probe.launcher import Launcher
     from autotune.storage.store import Store
 
-    started, one = time.monotonic(), replace(plan, ranks=1)
+    one = replace(plan, ranks=1)
     with ExitStack() as stack:
         turns = turns_of(one, observer.note, started)
         launcher = Launcher(
@@ -136,7 +142,7 @@ def _raise_what_is_no_answer(found: Sequence[PredictedWay]) -> None:
 
 
 def _with_enough(
-    plan: Plan, found: PredictedWay, storage: str | os.PathLike[str] | None, observer: SearchObserver
+    plan: Plan, found: PredictedWay, storage: str | os.PathLike[str] | None, observer: SearchObserver, started: float
 ) -> PredictedWay:
     """Where not even the smallest batch fits and ranks share: with how many it would, doubling them."""
     if not isinstance(found.error, NothingFits) or found.parallel not in _SHARING:
@@ -153,7 +159,8 @@ def _with_enough(
             max_batch=plan.multiple_of,
         )
         try:
-            with _standing_in(smallest, storage, observer) as stand:
+            _refuse_without_time(plan, started)
+            with _standing_in(smallest, storage, observer, started) as stand:
                 stand.session(stand.plan).run(fresh=False)
         except NothingFits:
             continue
@@ -162,6 +169,19 @@ def _with_enough(
             break
         return replace(found, enough=ranks)
     return found
+
+
+def _refuse_without_time(plan: Plan, started: float) -> None:
+    """Before processes are started that could run no probe.
+
+    Raises:
+        TimeRanOut: the time budget has ended.
+    """
+    if plan.time_budget_s is not None and time.monotonic() - started >= plan.time_budget_s:
+        raise TimeRanOut(
+            f"the time budget of {plan.time_budget_s:g} s ended before",
+            hint="run the same command again with a larger --time-budget: what was measured is kept",
+        )
 
 
 def _devices(machine: Machine) -> Sequence[object]:
@@ -175,16 +195,39 @@ def _devices(machine: Machine) -> Sequence[object]:
     return (visible(cards, os.environ) if cards else None) or ()
 
 
+def _as_asked(plan: Plan, way: Parallel) -> Plan:
+    """The search in which the ranks run, as a person would ask for it, so that the ledger knows its answer then.
+
+    Where no way was asked for, ``ddp`` is what probes do as well for a training that wraps its model by itself.
+    """
+    return plan if way is Parallel.DDP and plan.settings.parallel is Parallel.DEFAULT else _in_this_way(plan, way)
+
+
 def _verified(
-    plan: Plan, found: PredictedWay, storage: str | os.PathLike[str] | None, fresh: bool, observer: SearchObserver
+    plan: Plan,
+    found: PredictedWay,
+    storage: str | os.PathLike[str] | None,
+    fresh: bool,
+    observer: SearchObserver,
+    started: float,
 ) -> PredictedWay:
     """The same with what the ranks say when they run, first of all at the predicted batch."""
     if found.result is None:
         return found
-    observer.note(f"{found.parallel}: running all {plan.ranks} ranks, at the predicted batch first")
-    real = replace(_in_this_way(plan, found.parallel), start_batch=found.result.answer.max_batch)
+    guess = found.result.answer.max_batch
     try:
-        result = searching.search(real, storage, fresh, observer, {}, trains_here=False)
+        _refuse_without_time(plan, started)
+        observer.note(f"{found.parallel}: running all {plan.ranks} ranks, at the predicted batch first")
+        result = searching.search(
+            _as_asked(plan, found.parallel),
+            storage,
+            fresh,
+            observer,
+            {},
+            trains_here=False,
+            started=started,
+            guess=guess,
+        )
     except (NothingFits, WorkloadError) as error:
         return replace(found, real_error=error)
     except _SAYS_NOTHING as error:

@@ -30,9 +30,18 @@ def search(
     where: Where,
     *,
     trains_here: bool,
+    started: float | None = None,
+    guess: int | None = None,
 ) -> SearchResult:
-    """See ``api.search``; ``trains_here``: the caller goes on to train, in this process."""
-    with _opened(plan, storage, observer, where, trains_here=trains_here) as opened:
+    """See ``api.search``.
+
+    Args:
+        plan, storage, fresh, observer, where: as there.
+        trains_here: the caller goes on to train, in this process.
+        started: instant on ``time.monotonic`` from which the time budget counts; None = now.
+        guess: size to begin with; see ``Session``.
+    """
+    with _opened(plan, storage, observer, where, trains_here=trains_here, started=started, guess=guess) as opened:
         return opened.session(opened.plan, opened.workload).run(fresh=fresh)
 
 
@@ -88,15 +97,18 @@ def _opened(
     buckets: Sequence[int] = (),
     *,
     trains_here: bool,
+    started: float | None = None,
+    guess: int | None = None,
 ) -> Iterator[_Opened]:
     """The processes, the ledger and the budget of a search.
 
     ``trains_here``: the calling process goes on to train, and on the CPU what it holds is missing then.
+    ``started``, ``guess``: as in ``search``.
     """
     refuse_inside()
     from autotune.probe.host import own_data_bytes
 
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     with ExitStack() as stack:
         turns = turns_of(plan, observer.note, started)
         workers = workers_of(plan, where, observer.note, started)
@@ -126,7 +138,7 @@ def _opened(
         observer.found(workload, machine, budget)
 
         def session(plan: Plan, workload: WorkloadInfo) -> Session:
-            return Session(plan, store, launcher, observer, workload, machine, budget, started)
+            return Session(plan, store, launcher, observer, workload, machine, budget, started, guess)
 
         def other_kinds() -> Iterator[Session]:
             while workers is not None and workers.other_kinds:

@@ -97,12 +97,12 @@ def search(
     asked: Plan | None = None,
     of: WorkloadInfo | None = None,
     machine: Machine = MACHINE,
+    guess: int | None = None,
 ) -> SearchResult:
     """Search as ``api`` does after it has looked at workload and machine."""
     asked = asked or plan()
-    session = Session(
-        asked, store, prober, notes or Notes(), of or workload(asked.source.ref), machine, BUDGET, time.monotonic()
-    )
+    now, of = time.monotonic(), of or workload(asked.source.ref)
+    session = Session(asked, store, prober, notes or Notes(), of, machine, BUDGET, now, guess)
     return session.run(fresh=fresh)
 
 

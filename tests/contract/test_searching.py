@@ -266,6 +266,22 @@ def test_a_search_that_begins_anew_says_what_changed(store: Store, change: dict[
     assert notes.said == [f"changed since search {first.search_id} of the same workload: {words}: searching anew"]
 
 
+def test_what_a_search_that_was_told_where_to_begin_found_answers_who_asks_without(store: Store) -> None:
+    told, asks, starts = planted(), planted(), planted()
+    found = search(store, told, guess=LARGEST)
+    assert asked_for(told)[0] == (LARGEST, Form.SHORT)
+    again = search(store, asks)
+    assert asked_for(asks) == [(LARGEST, Form.LONG)] and again.from_ledger
+    assert again.answer.max_batch == found.answer.max_batch == LARGEST
+    assert not search(store, starts, asked=replace(plan(), start_batch=LARGEST)).from_ledger  # a person's own is another
+
+
+def test_a_guess_is_where_a_search_begins_whatever_else_was_asked(store: Store) -> None:
+    told = planted()
+    search(store, told, asked=replace(plan(), start_batch=2), guess=LARGEST - 1)
+    assert asked_for(told)[0] == (LARGEST - 1, Form.SHORT)
+
+
 def test_a_first_search_and_a_fresh_one_have_nothing_to_say(store: Store) -> None:
     notes = Notes()
     search(store, planted(), notes=notes)

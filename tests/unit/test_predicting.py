@@ -1,5 +1,6 @@
 """A prediction put together: which ways, more ranks where nothing fits, the ranks themselves where they can run."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,10 @@ class Planted:
     asked: list[Plan] = field(default_factory=list)
     ran: list[Plan] = field(default_factory=list)
     """With all ranks."""
+    told: list[dict[str, Any]] = field(default_factory=list)
+    """What their searches were given beside the plan."""
+    started: list[float] = field(default_factory=list)
+    """From when the time budget counts, of every search."""
 
     def run(self, plan: Plan) -> SearchResult:
         end = self.ends.get((plan.settings.parallel, plan.ranks))
@@ -35,7 +40,8 @@ class Planted:
         return replace(RESULT, plan=plan)
 
     @contextmanager
-    def standing_in(self, plan: Plan, storage: object, observer: object) -> Iterator[Any]:
+    def standing_in(self, plan: Plan, storage: object, observer: object, started: float) -> Iterator[Any]:
+        self.started.append(started)
         marked = replace(plan, predicted=True)
 
         def session(plan: Plan) -> Any:
@@ -45,8 +51,10 @@ class Planted:
         held = Communicators(size_bytes=0, told_by="")
         yield predicting._Stand(marked, WORKLOAD, MACHINE, BUDGET, held, session)
 
-    def search(self, plan: Plan, *_: object, **__: object) -> SearchResult:
+    def search(self, plan: Plan, *_: object, **told: Any) -> SearchResult:
         self.ran.append(plan)
+        self.told.append(told)
+        self.started.append(told["started"])
         return self.run(replace(plan, ranks=-plan.ranks))
 
 
@@ -111,10 +119,31 @@ def test_ranks_that_can_run_do_and_begin_at_the_predicted_batch(planted: Planted
     assert ddp.real is not None and ddp.verified
     assert fsdp.real is None and fsdp.real_error is NOTHING and fsdp.verified
     assert not zero.verified  # nothing to begin with
-    assert [(plan.settings.parallel, plan.start_batch, plan.predicted) for plan in planted.ran] == [
-        (Parallel.DDP, 27, False),
-        (Parallel.FSDP, 27, False),
-    ]
+    # as a person would ask for it, whose own way is what ddp was predicted for
+    assert planted.ran == [ASKED, in_way(Parallel.FSDP)]
+    assert [told["guess"] for told in planted.told] == [27, 27]
+
+
+def test_ddp_that_was_asked_for_runs_as_that(planted: Planted) -> None:
+    predict(in_way(Parallel.DDP), verify=True)
+    assert planted.ran == [in_way(Parallel.DDP)]
+
+
+def test_the_time_budget_is_that_of_the_whole_command(planted: Planted) -> None:
+    planted.ends = {(Parallel.FSDP, 8): NOTHING, (Parallel.FSDP, 16): NOTHING}
+    predict(replace(ASKED, time_budget_s=60.0), verify=True)
+    assert len(planted.started) == 1 + 2 + 2  # a stand-in, more ranks twice, ddp and zero with all ranks
+    assert len(set(planted.started)) == 1
+
+
+def test_nothing_more_is_started_when_the_time_is_up(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.ends = {(Parallel.FSDP, 8): NOTHING}
+    instants = iter([0.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(instants, 60.0))
+    ddp, fsdp, zero = predict(replace(ASKED, time_budget_s=60.0), verify=True).ways
+    assert ddp.result is not None and zero.result is not None and fsdp.error is NOTHING
+    assert not any(way.verified for way in (ddp, fsdp, zero)) and fsdp.enough is None
+    assert len(planted.started) == 1
 
 
 def test_what_keeps_the_ranks_from_running_leaves_the_prediction_as_it_is(planted: Planted) -> None:
