@@ -65,6 +65,7 @@ class Composer:
             settings=self.plan.settings,
             varies=self.workload.varies,
             noise_bytes=CPU_NOISE_BYTES if device == "cpu" else 0,
+            shown=f"predicted for {self.plan.ranks} ranks (not run)" if self.plan.predicted else "certified",
         )
         plan, best = self.plan, BestAllocator(finder, self.plan.other_allocators if device == "cuda" else ())
         if not plan.space and plan.effective_batch is None:

@@ -165,7 +165,8 @@ class Session:
         root = earlier.based_on or earlier.id
         self._observer.note(f"search {root} answered this before; confirming it with one probe (--fresh searches anew)")
         held = self._begin(based_on=root)
-        strategy = ConfirmKnown(answer, answer.settings or self._plan.settings)
+        told_by = "a prediction in the ledger" if self._plan.predicted else "the ledger"
+        strategy = ConfirmKnown(answer, answer.settings or self._plan.settings, told_by)
         known, probes = self._loop(held, strategy, (), non_pytorch_bytes(measured))
         if known is None and probes[-1].outcome is Outcome.UNRELIABLE:  # of the answer it says nothing, which stands
             error = no_answer(probes, self._workload, strategy.settings.precision)

@@ -1,11 +1,31 @@
-"""``autotune schema``: what programs that read ``autotune.json`` can rely on."""
+"""``autotune schema``: what programs that read ``autotune.json``, or what ``--json`` prints, can rely on."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
 
 
-def schema() -> None:
-    """Print the JSON Schema of autotune.json."""
+class Of(StrEnum):
+    """Documents that have a schema."""
+
+    RECOMMENDATION = "recommendation"
+    PREDICTION = "prediction"
+
+
+def schema(
+    of: Annotated[
+        Of,
+        typer.Option(
+            "--of", help="autotune.json, which search, max-batch and check print with --json; or what predict prints."
+        ),
+    ] = Of.RECOMMENDATION,
+) -> None:
+    """Print the JSON Schema of autotune.json, or of what autotune predict --json prints."""
     import json
 
     from autotune.cli.console import Screen
     from autotune.report import document
 
-    Screen(stderr=False).say(json.dumps(document.schema(), indent=2))
+    content = document.prediction_schema() if of is Of.PREDICTION else document.schema()
+    Screen(stderr=False).say(json.dumps(content, indent=2))

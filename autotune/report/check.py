@@ -8,6 +8,7 @@ from autotune.errors import CheckFailed
 from autotune.model import ProbeResult
 from autotune.report.fields import Change, Document
 from autotune.report.probes import failure_lines
+from autotune.report.ranks import where_run
 from autotune.report.words import failure_words, format_share
 
 
@@ -27,7 +28,7 @@ def passed_words(path: Path, content: Document, probe: ProbeResult | None) -> st
     if probe is None:
         return f"{path} is as valid as when it was made; batch {content.batch.micro_batch} was not probed"
     measured = probe.measurement
-    ran = f"{path} holds here: batch {probe.batch_size} ran {measured.steps_executed} steps in a fresh process"
+    ran = f"{path} holds here: batch {probe.batch_size} ran {measured.steps_executed} steps {where_run(probe)}"
     if measured.peak_device_bytes is None:
         return ran
     return f"{ran}, peak {format_share(measured.peak_device_bytes, probe.budget_bytes)}"

@@ -45,8 +45,9 @@ from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Rank as RankFields
 from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
+from autotune.report.ranks import of_all_ranks
 
-__all__ = ["document", "failure_document", "read", "schema", "settings_of", "to_text"]
+__all__ = ["document", "failure_document", "prediction_schema", "read", "schema", "settings_of", "to_text"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SCHEMA_VERSION: Literal[1] = 1
@@ -110,6 +111,7 @@ def document(result: SearchResult) -> Document:
                 )
                 for one in proof.ranks
             ),
+            all_ranks_samples_per_second=of_all_ranks(rate, plan, settings),
             candidates=proof.measurement.candidates,
             prediction=PredictionFields(**asdict(answer.prediction)) if answer.prediction else None,
         ),
@@ -213,6 +215,12 @@ def schema() -> dict[str, object]:
     """JSON Schema of a document: of ``autotune.json`` (an answer) or of ``--json`` without an answer."""
     adapter: TypeAdapter[Document | FailureDocument] = TypeAdapter(Document | FailureDocument)
     return {"$schema": _DIALECT, "title": "autotune.json", **adapter.json_schema(mode="serialization")}
+
+
+def prediction_schema() -> dict[str, object]:
+    """JSON Schema of what ``autotune predict --json`` prints. Without any answer that is a ``FailureDocument`` as well."""
+    adapter: TypeAdapter[PredictionDocument | FailureDocument] = TypeAdapter(PredictionDocument | FailureDocument)
+    return {"$schema": _DIALECT, "title": "autotune predict --json", **adapter.json_schema(mode="serialization")}
 
 
 def read(text: str) -> Document:

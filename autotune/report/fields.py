@@ -5,7 +5,7 @@ then all of ``settings`` but ``precision`` and ``allocator``, ``batch.world``, `
 ``evidence.loading_samples_per_second``, and ``complete`` may be false; then ``evaluation``; then ``evidence.worst_batch``
 and ``evidence.candidates``; then ``workload.parts``, ``asked`` and ``check``; then ``buckets``; then ``machine.peers``,
 ``asked.ranks``, ``batch.ranks``, ``evidence.ranks`` and ``launch``; then ``settings.parallel`` and what belongs to it;
-then ``batch.replicas``.
+then ``batch.replicas``; then ``evidence.all_ranks_samples_per_second``.
 What an older file leaves out is what autotune did when it was written.
 """
 
@@ -261,7 +261,8 @@ class Evidence(_Part):
     """What the probe that certified micro_batch saw, and what the search cost."""
 
     samples_per_second: float | None
-    """Throughput of one device at micro_batch; null where nothing could be timed."""
+    """Throughput of one device (of one rank where several trained together) at micro_batch; null where nothing could be
+    timed."""
     baseline_samples_per_second: float | None
     """Best throughput of the user's own settings at a size they are safe at; the same number where the settings are the
     user's own, null where those were never timed."""
@@ -285,6 +286,9 @@ class Evidence(_Part):
     """The largest batch that was trained on at micro_batch, its types and shapes in words: no larger one was measured."""
     ranks: tuple[Rank, ...] = ()
     """Each rank's own figures, where several trained together; peak_bytes is the largest of them."""
+    all_ranks_samples_per_second: float | None = None
+    """Throughput of all these ranks together at micro_batch; null where one process trained, nothing could be timed, or the
+    file is of an older version."""
     candidates: int = Field(default=1, ge=1)
     """Different batches of the data that were candidates for the worst one and were trained on."""
     prediction: Prediction | None = None

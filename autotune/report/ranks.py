@@ -16,6 +16,11 @@ def rank_words(probe: ProbeResult) -> str:
     return f"{len(probe.ranks)} train together, {whose} {probe.batch_size}; peaks {peaks}"
 
 
+def where_run(probe: ProbeResult) -> str:
+    """``in a fresh process``; of several ranks ``in each of 2 fresh processes``."""
+    return f"in each of {len(probe.ranks)} fresh processes" if probe.ranks else "in a fresh process"
+
+
 def of_all_ranks(rate: float | None, plan: Plan, settings: Settings) -> float | None:
     """Samples per second of all ranks together; None where one process trains, or nothing was timed.
 

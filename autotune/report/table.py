@@ -12,7 +12,7 @@ from autotune.report.evidence import certificate
 from autotune.report.memory_split import composition_words
 from autotune.report.prediction import prediction_words
 from autotune.report.probes import failure_lines, probe_table
-from autotune.report.ranks import of_all_ranks, rank_words
+from autotune.report.ranks import of_all_ranks, rank_words, where_run
 from autotune.report.setting_words import OWN, settings_words
 from autotune.report.tuning import left_out, settings_table
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
@@ -65,7 +65,7 @@ def headline(result: SearchResult) -> str:
         bound = limit_words(answer.limited_by)
     if result.plan.predicted:
         return f"max batch {answer.max_batch} of each of {result.plan.ranks} ranks - predicted, not run; {bound}"
-    return f"max batch {answer.max_batch} - certified by {_steps(result.certificate)} in a fresh process; {bound}"
+    return f"max batch {answer.max_batch} - certified by {_ran(result.certificate)}; {bound}"
 
 
 def _facts(result: SearchResult) -> tuple[str, ...]:
@@ -190,6 +190,6 @@ def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _steps(probe: ProbeResult) -> str:
+def _ran(probe: ProbeResult) -> str:
     count = probe.measurement.steps_executed
-    return f"{count} step" if count == 1 else f"{count} steps"
+    return f"{count} step{'' if count == 1 else 's'} {where_run(probe)}"

@@ -51,6 +51,8 @@ class BatchFinder:
     """The long form trains on samples of varying length."""
     noise_bytes: int = 0
     """The peak of the same steps differs by so much from run to run."""
+    shown: str = "certified"
+    """What a size is, in words, that was safe in the long form. Where one process stands in for others that is less."""
 
     def __post_init__(self) -> None:
         if self.multiple_of < 1:
@@ -164,7 +166,7 @@ class BatchFinder:
                 known, self.settings.allocator, answer=found.low, step=step, bound=bound, varies=self.varies
             ),
         )
-        return Stop(reason=_reason(answer, len(known)), answer=answer)
+        return Stop(reason=_reason(answer, len(known), self.shown), answer=answer)
 
 
 def _recording_failed(known: Sequence[ProbeResult]) -> bool:
@@ -173,11 +175,11 @@ def _recording_failed(known: Sequence[ProbeResult]) -> bool:
     return len(recordings) == 1 and recordings[0].outcome is Outcome.WORKLOAD_ERROR
 
 
-def _reason(answer: Answer, probes: int) -> str:
+def _reason(answer: Answer, probes: int, shown: str) -> str:
     if answer.refuted_at is not None:
         end = f"{answer.refuted_at} is refuted ({answer.limited_by})"
     elif answer.limited_by == str(Cause.DATA_SET):
         end = "the data set has no more samples for a larger one"
     else:
         end = "no larger one is allowed"
-    return f"Batch {answer.max_batch} is certified and {end}, after {probes} probes."
+    return f"Batch {answer.max_batch} is {shown} and {end}, after {probes} probes."

@@ -72,4 +72,5 @@ def _search(one: SearchSummary) -> Search:
         owner=printable(owner_words(one.owner))[:_LIMIT],
         created=one.created,
         probes=one.probes,
+        predicted=one.predicted,
     )

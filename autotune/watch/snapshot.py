@@ -74,6 +74,8 @@ class Search:
     """``process 4711 on gpu-box``."""
     created: datetime
     probes: int
+    predicted: bool = False
+    """Whether one process stands in for ranks that do not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

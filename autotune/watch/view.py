@@ -146,10 +146,14 @@ def _probes(devices: tuple[Device, ...]) -> Iterator[Line]:
 
 def _searches(searches: tuple[Search, ...]) -> Iterator[Line]:
     rows = [
-        (one.id, f"{one.created:%Y-%m-%d %H:%M:%S}", str(one.probes), one.workload, one.device_name, one.owner)
+        (one.id, f"{one.created:%Y-%m-%d %H:%M:%S}", str(one.probes), _asked(one), one.device_name, one.owner)
         for one in searches
     ]
     return _table("searches running", ("id", "since (UTC)", "probes", "model", "device", "by"), rows, right=(2,))
+
+
+def _asked(one: Search) -> str:
+    return f"{one.workload}, predicted" if one.predicted else one.workload
 
 
 def _table(

@@ -5,13 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from autotune import api
 from autotune.cli.app import run
+from autotune.errors import WorkloadError
 from autotune.model import Plan, Predicted
+from autotune.report.document import document, prediction_schema, to_text
 from tests.cli.conftest import FakeApi, Invoke
-from tests.unit.predicted_samples import FSDP, PREDICTED
+from tests.cli.results import RESULT
+from tests.unit.predicted_samples import FSDP, PREDICTED, VERIFIED, ZERO
 
 
 @pytest.fixture
@@ -41,6 +45,37 @@ def test_programs_get_one_document(invoke: Invoke, asked: dict[str, Any]) -> Non
     ended = invoke("predict", "model.py", "--ranks", "8", "--json", "-q")
     assert (ended.code, ended.err) == (0, "")
     assert json.loads(ended.out)["kind"] == "prediction"
+
+
+def test_the_schema_of_that_document_is_printed(invoke: Invoke, asked: dict[str, Any]) -> None:
+    schema = json.loads(invoke("schema", "--of", "prediction").out)
+    check = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    check.check_schema(schema)
+    asked["answer"] = replace(PREDICTED, ways=(VERIFIED, FSDP, ZERO))
+    content = json.loads(invoke("predict", "model.py", "--ranks", "8", "--json", "-q").out)
+    check.validate(content)
+    for name in content:
+        assert not check.is_valid({key: value for key, value in content.items() if key != name}), name
+    assert not check.is_valid(json.loads(to_text(document(RESULT))))
+    assert not jsonschema.Draft202012Validator(json.loads(invoke("schema").out)).is_valid(content)
+
+
+def test_a_document_that_has_no_schema_is_named_with_those_that_have(invoke: Invoke) -> None:
+    ended = invoke("schema", "--of", "report")
+    assert ended.code == 2
+    assert "'report'" in ended.err and "'recommendation', 'prediction'" in ended.err
+
+
+def test_what_is_printed_where_no_prediction_came_about_obeys_its_schema(
+    invoke: Invoke, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(plan: Plan, **_: Any) -> Predicted:
+        raise WorkloadError("the workload fails at batch 1: no repeated blocks")
+
+    monkeypatch.setattr(api, "predict", fail)
+    ended = invoke("predict", "model.py", "--ranks", "8", "--json", "-q")
+    assert ended.code == 4
+    jsonschema.validate(json.loads(ended.out), prediction_schema())
 
 
 def test_that_no_way_fits_is_exit_code_3_after_what_was_found(invoke: Invoke, asked: dict[str, Any]) -> None:

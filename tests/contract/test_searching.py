@@ -273,13 +273,24 @@ def test_what_a_search_that_was_told_where_to_begin_found_answers_who_asks_witho
     again = search(store, asks)
     assert asked_for(asks) == [(LARGEST, Form.LONG)] and again.from_ledger
     assert again.answer.max_batch == found.answer.max_batch == LARGEST
-    assert not search(store, starts, asked=replace(plan(), start_batch=LARGEST)).from_ledger  # a person's own is another
+    assert not search(
+        store, starts, asked=replace(plan(), start_batch=LARGEST)
+    ).from_ledger  # a person's own is another
 
 
 def test_a_guess_is_where_a_search_begins_whatever_else_was_asked(store: Store) -> None:
     told = planted()
     search(store, told, asked=replace(plan(), start_batch=2), guess=LARGEST - 1)
     assert asked_for(told)[0] == (LARGEST - 1, Form.SHORT)
+
+
+def test_the_record_of_a_prediction_certifies_nothing(store: Store) -> None:
+    asked = replace(plan(), ranks=8, world=8, predicted=True)
+    found, again = search(store, planted(), asked=asked), search(store, planted(), asked=asked)
+    first, second = (store.get(one.search_id).message for one in (found, again))
+    assert first.startswith(f"Batch {LARGEST} is predicted for 8 ranks (not run) and {LARGEST + 1} is refuted")
+    assert second == f"Batch {LARGEST} from a prediction in the ledger fits again."
+    assert store.get(search(store, planted()).search_id).message.startswith(f"Batch {LARGEST} is certified and ")
 
 
 def test_a_first_search_and_a_fresh_one_have_nothing_to_say(store: Store) -> None:

@@ -100,6 +100,7 @@ GOLDEN = {
         "worst_batch": None,
         "candidates": 1,
         "ranks": [],
+        "all_ranks_samples_per_second": None,
         "prediction": None,
     },
     "search_id": "ab12cd34ef56",
@@ -161,7 +162,7 @@ for newer in ("changes", "evaluation", "asked", "check", "buckets", "launch"):
     del OLDER[newer]
 OLDER["workload"] = {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None}
 OLDER["evidence"] = copy.deepcopy(GOLDEN["evidence"])
-for newer in ("worst_batch", "candidates", "ranks"):
+for newer in ("worst_batch", "candidates", "ranks", "all_ranks_samples_per_second"):
     del OLDER["evidence"][newer]  # type: ignore[attr-defined]
 OLDER["machine"] = asdict(MACHINE)
 del OLDER["machine"]["peers"]  # type: ignore[attr-defined]
@@ -288,6 +289,7 @@ def test_a_document_of_before_is_read_with_what_was_done_then() -> None:
     assert (content.evidence.worst_batch, content.evidence.candidates) == (None, 1)
     assert content.buckets == ()
     assert (content.batch.ranks, content.evidence.ranks, content.launch, content.machine.peers) == (1, (), "", ())
+    assert content.evidence.all_ranks_samples_per_second is None
 
 
 def test_an_answer_of_a_search_that_was_cut_short_is_not_complete() -> None:

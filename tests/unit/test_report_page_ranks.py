@@ -1,7 +1,10 @@
 """What a report shows of a search in which several ranks trained together, and of searches on machines of several kinds."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from autotune.model import (
@@ -15,6 +18,8 @@ from autotune.model import (
     SearchSummary,
     Settings,
 )
+from autotune.report.check import passed_words
+from autotune.report.document import document, read, schema, to_text
 from autotune.report.page.build import build_view
 from autotune.report.page.html import render_html
 from autotune.report.page.markdown import render_markdown
@@ -94,6 +99,18 @@ def test_the_launch_line_the_speed_of_all_ranks_and_the_limit_of_each_are_there(
         assert LAUNCH in text
         assert "150 samples/s in each rank, 300 in all" in text
         assert "2 ranks trained together in each probe" in text
+        assert "Batch 27 ran 8 training steps in each of 2 fresh processes, with a peak of" in text
+
+
+def test_the_file_has_the_speed_of_one_rank_and_of_all_of_them() -> None:
+    record, probes = together()
+    content = document(replace(RESULT, plan=record.plan, machine=record.machine, probes=probes))
+    assert (content.evidence.samples_per_second, content.evidence.all_ranks_samples_per_second) == (150.0, 300.0)
+    assert read(to_text(content)) == content
+    jsonschema.validate(json.loads(to_text(content)), schema())
+    certificate = next(probe for probe in reversed(probes) if probe.fits)
+    passed = passed_words(Path("autotune.json"), content, certificate)
+    assert "steps in each of 2 fresh processes, peak" in passed
 
 
 def test_under_tensor_parallelism_all_ranks_train_on_the_same_batch() -> None:
@@ -124,6 +141,7 @@ def test_a_search_of_one_process_says_nothing_of_ranks() -> None:
 def test_the_answer_and_the_ledger_tell_of_all_ranks_as_well() -> None:
     record, probes = together()
     text = render(report(replace(RESULT, plan=record.plan, machine=record.machine, probes=probes)))
+    assert text.startswith("max batch 27 - certified by 8 steps in each of 2 fresh processes; 28 refuted: ")
     assert "150 samples/s at batch 24 in each rank, 300 in all" in text
     assert "2 train together, each with batch 27; peaks 0: 36.8 GiB, 1: 38.8 GiB" in text
     assert "2 train together, each with batch 27; peaks 0: 36.8 GiB, 1: 38.8 GiB" in search_lines(record, probes)

@@ -108,12 +108,13 @@ def test_trainings_and_searches_are_in_one_snapshot(monkeypatch: pytest.MonkeyPa
     plant(monkeypatch)
     publish("1-a.json", status())
     with Store.open(str(place / "ledger.sqlite3")) as store:
-        running, over = (Held.begin(store, replace(RECORD, state=SearchState.RUNNING)) for _ in range(2))
+        predicts = replace(RECORD, state=SearchState.RUNNING, plan=replace(RECORD.plan, ranks=2, predicted=True))
+        running, over = (Held.begin(store, predicts) for _ in range(2))
         over.finish(SearchState.INTERRUPTED, None, "stopped")
         snapshot = Collector().look()
         assert [(one.device, one.status.step) for one in snapshot.trainings] == [("gpu0", 1200)]
         (search,) = snapshot.searches
-        assert (search.id, search.probes) == (running.record.id, 0)
+        assert (search.id, search.probes, search.predicted) == (running.record.id, 0, True)
         assert search.owner.startswith(f"process {os.getpid()} on ")
         running.finish(SearchState.INTERRUPTED, None, "stopped")
     assert Collector().look().searches == ()

@@ -40,6 +40,14 @@ def test_everything_that_was_seen_is_shown_in_aligned_columns() -> None:
     assert "\n".join(line.text for line in lines(SNAPSHOT)) + "\n" == SHOWN
 
 
+def test_a_search_that_predicts_says_so() -> None:
+    predicts = replace(SNAPSHOT.searches[0], predicted=True)
+    assert any(
+        "  examples/tiny_gpt.py, predicted  card a" in line.text
+        for line in lines(replace(SNAPSHOT, searches=(predicts,)))
+    )
+
+
 def test_what_is_to_be_minded_stands_out() -> None:
     healths = {line.text.split()[0]: line.health for line in lines(SNAPSHOT) if not line.heading and line.text}
     assert healths["gpu2.0"] is Health.NOTE, "nearly full"

@@ -8,6 +8,7 @@ from autotune.report.baseline import is_own
 from autotune.report.evaluated import NOT_PROBED, evaluation_words
 from autotune.report.evidence import certificate
 from autotune.report.page.view import Claim
+from autotune.report.ranks import where_run
 from autotune.report.words import failure_words, format_share, limit_words
 from autotune.search.apart import plain
 
@@ -46,7 +47,7 @@ def _certified(size: int, probe: ProbeResult | None) -> Claim:
     seen = probe.measurement
     steps = f"{seen.steps_executed} training step{'' if seen.steps_executed == 1 else 's'}"
     within = format_share(seen.peak_device_bytes, probe.budget_bytes)
-    return Claim(text=f"Batch {size} ran {steps} in a fresh process, with a peak of {within}.", holds=True)
+    return Claim(text=f"Batch {size} ran {steps} {where_run(probe)}, with a peak of {within}.", holds=True)
 
 
 def _refuted(result: SearchResult) -> Claim:
