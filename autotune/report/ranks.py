@@ -16,6 +16,13 @@ def rank_words(probe: ProbeResult) -> str:
     return f"{len(probe.ranks)} train together, {whose} {probe.batch_size}; peaks {peaks}"
 
 
+def together_words(plan: Plan) -> str:
+    """``2 train together``; of a prediction ``one process stands in for 2``; empty where one process trained."""
+    if plan.ranks == 1:
+        return ""
+    return f"one process stands in for {plan.ranks}" if plan.predicted else f"{plan.ranks} train together"
+
+
 def where_run(probe: ProbeResult) -> str:
     """``in a fresh process``; of several ranks ``in each of 2 fresh processes``."""
     return f"in each of {len(probe.ranks)} fresh processes" if probe.ranks else "in a fresh process"

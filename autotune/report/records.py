@@ -18,7 +18,7 @@ from autotune.model import (
 from autotune.report.columns import NOTHING, align, instant_words
 from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
-from autotune.report.ranks import rank_words
+from autotune.report.ranks import rank_words, together_words
 from autotune.report.setting_words import settings_words
 from autotune.report.words import format_count, limit_words
 from autotune.units import format_bytes
@@ -91,7 +91,7 @@ def _ranks(record: SearchRecord, probes: Sequence[ProbeResult]) -> str:
     """With the peak of each, in the newest probe that fits at the largest batch."""
     largest = record.answer.max_batch if record.answer else None
     proof = next((p for p in reversed(probes) if p.fits and p.ranks and p.batch_size == largest), None)
-    return rank_words(proof) if proof is not None else f"{record.plan.ranks} train together"
+    return rank_words(proof) if proof is not None else together_words(record.plan)
 
 
 def _evaluation(answer: Answer) -> str:

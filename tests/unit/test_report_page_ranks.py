@@ -23,7 +23,7 @@ from autotune.report.document import document, read, schema, to_text
 from autotune.report.page.build import build_view
 from autotune.report.page.html import render_html
 from autotune.report.page.markdown import render_markdown
-from autotune.report.page.view import View
+from autotune.report.page.view import Verdict, View
 from autotune.report.records import search_lines
 from autotune.report.runs import runs_table
 from autotune.report.table import render, report
@@ -136,6 +136,19 @@ def test_a_search_of_one_process_says_nothing_of_ranks() -> None:
     assert (view.ranks, view.by_rank, view.commands) == (1, (), ())
     for text in written(view):
         assert "rank" not in text.lower().replace("ranking", "")
+
+
+def test_the_report_of_a_prediction_says_that_one_process_stood_in() -> None:
+    record = replace(
+        RECORD, plan=replace(RECORD.plan, ranks=8, world=8, predicted=True), message="Batch 27 is predicted."
+    )
+    view = build_view(record, PROBES)
+    assert [mark.words for mark in view.memory[0].marks if mark.verdict is Verdict.PREDICTED] == ["predicted"] * 2
+    for text in written(view):
+        assert "One process stood in for 8 ranks in each probe" in text
+        assert "one process stands in for 8 in each probe" in text
+        assert "trained together" not in text and "train together" not in text and "certified" not in text
+    assert "one process stands in for 8" in search_lines(record, PROBES)
 
 
 def test_the_answer_and_the_ledger_tell_of_all_ranks_as_well() -> None:

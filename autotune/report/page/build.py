@@ -82,6 +82,7 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         reproduce=command,
         reproduce_note=note,
         ranks=record.plan.ranks,
+        predicted=record.plan.predicted,
         by_rank=by_rank(probes, own, result),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from autotune.model import ProbeResult, SearchRecord
+from autotune.report.ranks import together_words
 from autotune.report.words import format_count
 from autotune.units import format_bytes, format_seconds
 
@@ -25,7 +26,7 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
                 ("ended", instant(record.finished)),
                 ("probes took", format_seconds(took) if probes else ""),
                 ("probes", f"{len(probes)}, {failed or 'none'} of them failed"),
-                ("ranks", f"{record.plan.ranks} train together in each probe" if record.plan.ranks > 1 else ""),
+                ("ranks", f"{together} in each probe" if (together := together_words(record.plan)) else ""),
                 ("seed", str(record.plan.seed)),
                 ("autotune", record.version),
             ),

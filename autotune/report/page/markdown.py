@@ -39,7 +39,7 @@ def _lines(view: View) -> Iterator[str]:
         yield from ("", "**Mind**", "")
         yield from (f"- {_text(words)}" for words in view.mind)
     if view.ranks > 1:
-        yield from ("", "### Ranks", "", _text(ranks_note(view.ranks)))
+        yield from ("", "### Ranks", "", _text(ranks_note(view)))
         for probe in view.by_rank:
             table = rank_table(probe)
             yield from ("", f"{_text(table.caption)}:", "")

@@ -58,7 +58,7 @@ def memory_by_size(
         foretold=foretold is not None,
         kinds=kinds,
         parts=parts,
-        marks=tuple(_mark(probe) for probe in shown.values()),
+        marks=tuple(_mark(probe, record) for probe in shown.values()),
         left_out=len(telling) - len(shown),
         budget_bytes=record.budget.limit_bytes,
     )
@@ -115,13 +115,14 @@ def _mostdeciding(telling: dict[int, ProbeResult], record: SearchRecord) -> dict
     return {size: probe for size, probe in telling.items() if size in spread or size in named}
 
 
-def _mark(probe: ProbeResult) -> SizeMark:
-    certified = probe.fits and probe.form is Form.LONG
+def _mark(probe: ProbeResult, record: SearchRecord) -> SizeMark:
+    safe = Verdict.PREDICTED if record.plan.predicted else Verdict.CERTIFIED
+    long = probe.fits and probe.form is Form.LONG
     return SizeMark(
         batch_size=probe.batch_size,
-        verdict=Verdict.CERTIFIED if certified else Verdict.RAN if probe.fits else Verdict.REFUTED,
+        verdict=safe if long else Verdict.RAN if probe.fits else Verdict.REFUTED,
         peak_bytes=probe.measurement.peak_device_bytes or probe.measurement.peak_allocated_bytes,
-        words="certified" if certified else failure_words(probe),
+        words=safe.value if long else failure_words(probe),
     )
 
 

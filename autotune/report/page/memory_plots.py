@@ -30,6 +30,7 @@ _UNUSED = "@unused"
 
 _VERDICTS: Mapping[Verdict, tuple[str, str, str, int]] = {
     Verdict.CERTIFIED: ("certified", "circle", "@good", 12),
+    Verdict.PREDICTED: ("predicted, not run by all ranks", "circle", "@text", 12),
     Verdict.RAN: ("ran, in a shorter probe", "circle-open", "@text", 8),
     Verdict.REFUTED: ("refuted", "x", "@bad", 11),
 }
@@ -72,15 +73,17 @@ def _memory_figure(memory: MemoryBySize, number: int) -> Figure:
         if memory.foretold
         else "As the most thorough probe of each size measured it. A refuted size is drawn at what it held when it failed."
     )
-    certified = [one.batch_size for one in memory.marks if one.verdict is Verdict.CERTIFIED]
-    refuted = [one.batch_size for one in memory.marks if one.verdict is Verdict.REFUTED]
-    said = [f"certified: {_sizes(certified)}" if certified else "", f"refuted: {_sizes(refuted)}" if refuted else ""]
+    told = {
+        verdict: [one.batch_size for one in memory.marks if one.verdict is verdict]
+        for verdict in (Verdict.CERTIFIED, Verdict.PREDICTED, Verdict.REFUTED)
+    }
+    said = [f"{verdict.value}: {_sizes(sizes)}" for verdict, sizes in told.items() if sizes]
     left = f" {memory.left_out} sizes are left out." if memory.left_out else ""
     return Figure(
         name=f"memory-{number}",
         title=f"By batch size, {with_settings(memory.settings)}",
         summary=f"Stacked areas of memory by kind over {len(memory.marks)} batch sizes under a budget of "
-        f"{format_bytes(memory.budget_bytes)}; {'; '.join(part for part in said if part) or 'none certified'}.",
+        f"{format_bytes(memory.budget_bytes)}; {'; '.join(said) or 'none certified'}.",
         caption=source + left,
         spec={"data": data, "layout": layout},
         table=memory_table(memory),

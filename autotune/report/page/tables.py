@@ -6,7 +6,7 @@ from statistics import median
 
 from autotune.memory.timeline import StepTimeline
 from autotune.report.explanation import PHASES, USES
-from autotune.report.page.view import ByRank, MemoryBySize, MemoryInStep, Role, StepTimes, Trade
+from autotune.report.page.view import ByRank, MemoryBySize, MemoryInStep, Role, StepTimes, Trade, View
 from autotune.report.setting_words import OWN
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes, format_seconds
@@ -99,10 +99,15 @@ def rank_table(probe: ByRank) -> Table:
     )
 
 
-def ranks_note(ranks: int) -> str:
-    """How to read the figures of a search in which several processes trained together."""
+def ranks_note(view: View) -> str:
+    """How to read the figures of a search in which several processes trained together, or one stood in for them."""
+    if view.predicted:
+        return (
+            f"One process stood in for {view.ranks} ranks in each probe, and nothing was exchanged. Memory is that of one rank,"
+            " and the budget that of each; speed is not known."
+        )
     return (
-        f"{ranks} ranks trained together in each probe. Samples/s are those of one rank, by the steps of the slowest; memory is"
+        f"{view.ranks} ranks trained together in each probe. Samples/s are those of one rank, by the steps of the slowest; memory is"
         " that of the rank that holds the most, and the budget that of each."
     )
 

@@ -30,6 +30,8 @@ class Verdict(StrEnum):
     """What is known of a batch size."""
 
     CERTIFIED = "certified"
+    PREDICTED = "predicted"
+    """Safe in the one process that stood in for ranks that were not run."""
     RAN = "ran"
     """Safe in a shorter form of the probe."""
     REFUTED = "refuted"
@@ -312,5 +314,7 @@ class View:
     """What to mind with it, or why there is none."""
     ranks: int = 1
     """Processes that train together in each probe."""
+    predicted: bool = False
+    """Whether one process stood in for all of them in each probe."""
     by_rank: tuple[ByRank, ...] = ()
     """The probes that the answer rests on, rank by rank; empty where one process trains."""
