@@ -31,6 +31,7 @@ from autotune.probe import equivalent
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.host import shared_memory_bytes
 from autotune.probe.judge import judge
+from autotune.probe.tenants import departure
 from autotune.units import LARGEST
 
 _TAIL_BYTES = 4000
@@ -83,6 +84,8 @@ class _Memory:
     reserved_bytes: int | None
     free_bytes: int | None
     cap_bytes: int | None
+    outside_at_cap_bytes: int | None = None
+    outside_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +191,14 @@ def raised_at(ended: Ended) -> float | None:
     if said is None or ended.ended_at is None:
         return None
     return said if 0 <= said <= ended.ended_at else ended.ended_at
+
+
+def others_left(ended: Ended, limit_bytes: int) -> Failure | None:
+    """The failure of a probe whose limit counted others that then left (``tenants.departure``), by the process's own word."""
+    answer = read_answer(ended)
+    if answer is None or answer.memory is None:
+        return None
+    return departure(limit_bytes, answer.memory.outside_at_cap_bytes, answer.memory.outside_bytes)
 
 
 def read_trace(path: Path) -> Trace | None:
@@ -322,7 +333,8 @@ def probe_result(
 ) -> ProbeResult:
     """Classify and judge one finished process.
 
-    ``disturbed`` says that others made it worthless, ``of_command`` that it was a command of the user's.
+    ``disturbed`` says that others made it worthless, as far as is seen from outside; ``of_command`` that it was a command of
+    the user's.
 
     Raises:
         AutotuneError: the worker refused its order, under settings that the user has.
@@ -377,6 +389,7 @@ def probe_result(
             evaluate_at=question.evaluate_at,
         )
         outcome, failure = judged or (outcome, failure)
+    disturbed = disturbed or others_left(ended, budget_bytes)
     own = outcome in OWN_FAULTS or (question.form in _NO_MEMORY and outcome in _COMPARED)
     if disturbed is not None and not own:
         outcome, failure = Outcome.UNRELIABLE, disturbed

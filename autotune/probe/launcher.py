@@ -32,9 +32,11 @@ from autotune.model import (
 )
 from autotune.probe import linux, nvml
 from autotune.probe.answers import (
+    OWN_FAULTS,
     Ended,
     describe_result,
     evidence,
+    others_left,
     probe_result,
     read_answer,
     read_trace,
@@ -277,7 +279,8 @@ class Launcher:
                 **details,
             )
         answer = read_answer(ended)
-        if answer is not None and answer.measurement is not None:
+        disturbed = others_left(ended, budget.limit_bytes)
+        if answer is not None and answer.measurement is not None and disturbed is None:
             self._outside_bytes = max(self._outside_bytes, answer.measurement.non_pytorch_bytes or 0)
         if answer and answer.refused is not None:
             raise refusal(answer.refused)
@@ -294,6 +297,8 @@ class Launcher:
                 allocator=settings.allocator,
             )
         )
+        if disturbed is not None and outcome not in OWN_FAULTS:
+            outcome, failure = Outcome.UNRELIABLE, disturbed
         return Examined(seen=seen, outcome=outcome, failure=failure)
 
     def _others_bytes(self) -> tuple[int | None, ...]:

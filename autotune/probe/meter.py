@@ -31,12 +31,16 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """What is known of memory when something failed; None = cannot be told on this device."""
+    """What is known of memory when something failed, or at the end; None = cannot be told on this device."""
 
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
     free_bytes: int | None = None
     cap_bytes: int | None = None
+    outside_at_cap_bytes: int | None = None
+    """Taken off the budget for what is outside PyTorch's allocator, when the cap was set."""
+    outside_bytes: int | None = None
+    """What would be taken off now. A process never gives back what it holds there: if this is less, others were counted."""
 
 
 class Meter(Protocol):
@@ -84,8 +88,8 @@ class Meter(Protocol):
     def intervals(self) -> list[float]:
         """Seconds between the first and second tick since the last call, the third and fourth, …"""
 
-    def at_failure(self) -> dict[str, int | None]:
-        """Memory state for the classifier; never raises."""
+    def state(self) -> dict[str, int | None]:
+        """``MemoryState`` now, for whoever judges the probe; never raises."""
 
 
 def make_meter(device: torch.device) -> Meter:
@@ -112,6 +116,8 @@ class CudaMeter:
         """What a training will hold outside of PyTorch and this process does not; counts as if it did."""
         self.cap_bytes: int | None = None
         self.others_bytes: int | None = None
+        self._reserve_bytes = 0
+        self._outside_at_cap_bytes: int | None = None
 
     def start(self, device_uuid: str) -> None:
         """Start the device, noting first what others hold."""
@@ -159,9 +165,14 @@ class CudaMeter:
     def limit(self, limit_bytes: int, reserve_bytes: int) -> None:
         """Cap the allocator at the budget minus non-PyTorch memory (measured now, or before if that was more)."""
         total = self._free_and_total()[1]
-        outside = max(reserve_bytes, self.non_pytorch() or 0)
+        self._reserve_bytes = reserve_bytes
+        outside = self._outside_at_cap_bytes = self._outside()
         self.cap_bytes = max(0, min(limit_bytes - outside, total))
         torch.cuda.memory.set_per_process_memory_fraction(self.cap_bytes / total, self._device)
+
+    def _outside(self) -> int:
+        """What is not for this process's tensors."""
+        return max(self._reserve_bytes, self.non_pytorch() or 0)
 
     def lift_limit(self) -> None:
         """Nothing to do: reporting needs no device memory."""
@@ -204,7 +215,7 @@ class CudaMeter:
         self._events = []
         return [start.elapsed_time(end) / 1000 for start, end in pairs]
 
-    def at_failure(self) -> dict[str, int | None]:
+    def state(self) -> dict[str, int | None]:
         state = MemoryState(cap_bytes=self.cap_bytes)
         with contextlib.suppress(RuntimeError):  # a lost context answers nothing, and that is the answer
             state = MemoryState(
@@ -212,6 +223,9 @@ class CudaMeter:
                 reserved_bytes=torch.cuda.memory_reserved(self._device),
                 free_bytes=torch.cuda.mem_get_info(self._device)[0],
                 cap_bytes=self.cap_bytes,
+                # Where the device's memory is the host's, a process does give back: a model that was made on the CPU.
+                outside_at_cap_bytes=None if self._unified else self._outside_at_cap_bytes,
+                outside_bytes=None if self._unified else self._outside(),
             )
         return asdict(state)
 
@@ -306,7 +320,7 @@ class CpuMeter:
         ticks, self._ticks = self._ticks, []
         return [end - start for start, end in zip(ticks[::2], ticks[1::2], strict=False)]
 
-    def at_failure(self) -> dict[str, int | None]:
+    def state(self) -> dict[str, int | None]:
         status = _status()
         free = None if self.cap_bytes is None else max(0, self.cap_bytes - status.get("VmData", 0))
         return asdict(MemoryState(allocated_bytes=status.get("RssAnon"), free_bytes=free, cap_bytes=self.cap_bytes))

@@ -112,7 +112,8 @@ def verdict(
     return replace(
         what,
         failure=failure,
-        measurement=_with_largest(what.measurement, found),
+        # Others may have moved on the devices of the rest as well: an unreliable probe says nothing of what ranks hold.
+        measurement=what.measurement if what.outcome is Outcome.UNRELIABLE else _with_largest(what.measurement, found),
         seconds=ended.seconds,
         ranks=_rows(found, all_ended, decisive),
     )

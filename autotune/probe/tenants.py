@@ -7,6 +7,7 @@ CHANGE_SHARE = 0.01
 """Of the capacity: others may use so much more or less at the end of a probe than at its start."""
 CHANGE_LEAST_BYTES = 256 * MIB
 """... and at least this, about one CUDA context that comes or goes."""
+_HINT = "run the same command again when the device is quiet, or with a smaller --memory-limit; finished probes are kept"
 
 
 def disturbance(budget: Budget, before_bytes: int | None, after_bytes: int | None) -> Failure | None:
@@ -32,8 +33,29 @@ def disturbance(budget: Budget, before_bytes: int | None, after_bytes: int | Non
     )
     if missing > 0:
         message += f", which leaves {format_bytes(missing)} less than the budget"
-    return Failure(
-        cause=Cause.OTHERS,
-        message=message,
-        hint="run the same command again when the device is quiet, or with a smaller --memory-limit; finished probes are kept",
+    return Failure(cause=Cause.OTHERS, message=message, hint=_HINT)
+
+
+def departure(limit_bytes: int, at_cap_bytes: int | None, now_bytes: int | None) -> Failure | None:
+    """The failure of a probe whose limit was set while others held the device that were gone by its end; None where there
+    were none, or nothing is known.
+
+    What is used outside of its allocator when a probe gets its limit counts as its own and is taken off. Its own never gets
+    less.
+
+    Args:
+        limit_bytes: the budget.
+        at_cap_bytes: taken off it for what was outside of the allocator.
+        now_bytes: what would be taken off at the probe's end.
+    """
+    if at_cap_bytes is None or now_bytes is None:
+        return None
+    left = at_cap_bytes - now_bytes
+    if left <= max(CHANGE_LEAST_BYTES, int(CHANGE_SHARE * limit_bytes)):
+        return None
+    message = (
+        f"other processes held {format_bytes(left)} of the device when this probe got its limit, and nothing of that at its"
+        f" end: {format_bytes(at_cap_bytes)} outside of its own allocator were taken off the budget of"
+        f" {format_bytes(limit_bytes)}, {format_bytes(now_bytes)} would have been right"
     )
+    return Failure(cause=Cause.OTHERS, message=message, hint=_HINT)

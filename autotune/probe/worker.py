@@ -114,19 +114,20 @@ def work(
         elif order.op is Op.EXAMINE:
             examine(order, workload, device, recorder, model)
             measurement = recorder.measurement(time.perf_counter() - started)
-            seen = {"examined": _examined(recorder), "measurement": measurement}
+            seen = {"examined": _examined(recorder), "measurement": measurement, "memory": meter.state()}
             channel.send("answer", **seen, batch_size=recorder.batch_size, launcher=launcher)
         else:
             group = run_probe(order, workload, device, recorder, model)
             _write_trace(order, recorder)
             measurement = recorder.measurement(time.perf_counter() - started)
-            channel.send("answer", measurement=measurement, batch_size=recorder.batch_size, launcher=launcher)
+            seen = {"measurement": measurement, "memory": meter.state()}
+            channel.send("answer", **seen, batch_size=recorder.batch_size, launcher=launcher)
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error), failed_at=time.monotonic())
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of user code are answers as well
         failed_at = time.monotonic()
         meter.lift_limit()  # reporting needs memory too
-        state = meter.at_failure()
+        state = meter.state()
         _write_trace(order, recorder)
         channel.send(
             "answer",

@@ -15,6 +15,7 @@ from autotune.memory.explain import explain
 from autotune.memory.forecast import Forecast, forecast
 from autotune.memory.replay import replay
 from autotune.model import Outcome, ProbeResult, Reason, SearchResult, Trace, Use
+from autotune.tuner import non_pytorch_bytes
 from autotune.units import GIB, MIB
 from tests.gpu.conftest import ASSETS, Search
 from tests.process.support import wait_for
@@ -130,6 +131,19 @@ def test_c26_a_neighbour_that_goes_on_growing_ends_the_search_and_the_next_one_g
         search("crowded.py", folder, 9)
     (record,) = api.searches(str(tmp_path / "ledger.sqlite3"))
     assert record.state == "interrupted"
+
+
+def test_c26_a_neighbour_that_leaves_once_a_probe_has_its_limit_costs_a_repeated_probe(
+    search: Search, found: SearchResult, tmp_path: Path
+) -> None:
+    visited = search("visited.py", tmp_path, 3 * GIB)
+    assert (tmp_path / "visited").exists()
+    (unreliable,) = (p for p in visited.probes if p.outcome is Outcome.UNRELIABLE)
+    assert unreliable.measurement.allocator_cap_bytes == 0
+    assert unreliable.failure is not None and "when this probe got its limit" in unreliable.failure.message
+    assert any(p.batch_size == unreliable.batch_size and p.fits for p in visited.probes)
+    assert non_pytorch_bytes(visited.probes) < 2 * GIB, "what the neighbour held is no reserve"
+    assert abs(visited.answer.max_batch - found.answer.max_batch) <= 1
 
 
 def test_c27_expandable_segments_are_tried_and_kept_only_if_more_fits(search: Search) -> None:

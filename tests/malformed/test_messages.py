@@ -44,7 +44,14 @@ ANSWER: dict[str, Any] = {
     "step": 1,
     "batch_size": 4,
     "traceback": "",
-    "memory": {"allocated_bytes": 1, "reserved_bytes": 1, "free_bytes": 1, "cap_bytes": 1},
+    "memory": {
+        "allocated_bytes": 1,
+        "reserved_bytes": 1,
+        "free_bytes": 1,
+        "cap_bytes": 1,
+        "outside_at_cap_bytes": 1 << 30,
+        "outside_bytes": 1,
+    },
     "launcher": "fork",
 }
 DESCRIBED: dict[str, Any] = {

@@ -288,7 +288,7 @@ class Watch:
 
             self._answer(described=describe(self._order, recorder, optimizer, self._batches))
         elif self._first_rank:
-            self._answer(measurement=self._measurement(recorder), batch_size=self._order.batch_size)
+            self._tell(recorder)
         self._end(0)
 
     def _end(self, code: int) -> NoReturn:
@@ -316,6 +316,11 @@ class Watch:
             facts["losses"] = [loss if abs(loss) < float("inf") else None for loss in losses]
         return recorder.measurement(time.perf_counter() - self._began)
 
+    def _tell(self, recorder: Recorder, **fields: object) -> None:
+        """Answer what was seen."""
+        measurement, state = self._measurement(recorder), recorder.meter.state()
+        self._answer(measurement=measurement, memory=state, batch_size=self._order.batch_size, **fields)
+
     def _answer(self, **fields: object) -> None:
         self._done = True
         self._channel.send("answer", launcher=LAUNCHER, **fields)
@@ -339,7 +344,7 @@ class Watch:
         recorder = self._recorder
         if recorder is not None:
             recorder.meter.lift_limit()
-            fields = {"phase": recorder.phase, "step": recorder.step, "memory": recorder.meter.at_failure(), **fields}
+            fields = {"phase": recorder.phase, "step": recorder.step, "memory": recorder.meter.state(), **fields}
             self._leave()
             fields["measurement"] = self._measurement(recorder, failed=True)
         self._answer(batch_size=self._order.batch_size, ending=True, **fields)
@@ -357,8 +362,7 @@ class Watch:
         )
         if recorder is not None and seen and self._here() and self._first_rank:
             self._leave()
-            measurement = self._measurement(recorder)
-            self._answer(measurement=measurement, batch_size=self._order.batch_size, ending=True)
+            self._tell(recorder, ending=True)
 
 
 def _is_worker() -> bool:
