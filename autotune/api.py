@@ -212,7 +212,7 @@ def search_kinds(
     fresh: bool = False,
     observer: types.SearchObserver | None = None,
     **where: Unpack[types.Where],
-) -> tuple[types.SearchResult, tuple[types.SearchResult | types.AutotuneError, ...]]:
+) -> tuple[types.SearchResult, tuple[types.SearchResult | types.KindFailed, ...]]:
     """The same for each kind of machine among the workers; each has an answer of its own.
 
     Returns:
@@ -479,6 +479,7 @@ __all__ = [
     "LogObserver",
     "MaxBatch",
     "check",
+    "diagnose",
     "doctor",
     "examine",
     "explain",
@@ -489,6 +490,7 @@ __all__ = [
     "report",
     "search",
     "search_buckets",
+    "search_kinds",
     "searches",
     "show",
 ]

@@ -15,7 +15,7 @@ from autotune.cli.progress import Progress, Verbosity
 from autotune.cli.signals import Stopped
 from autotune.cli.write import check_writable, set_aside, write_whole
 from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted, NothingFits, UsageError, WorkloadError
-from autotune.model import Bucketed, Plan, SearchResult
+from autotune.model import Bucketed, KindFailed, Machine, Plan, SearchResult
 from autotune.report.buckets import bucket_advice
 from autotune.report.document import bucket_document, bucket_fields, document, failure_document, to_text
 from autotune.report.fields import Document, FailureDocument
@@ -38,7 +38,7 @@ def ask(asked: Asked, *, recommend: bool) -> SearchResult:
     return carry_out(asked, search, recommend=recommend)
 
 
-def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[SearchResult | KindFailed, ...]]:
     """Search on each kind of machine among the workers, with progress on stderr.
 
     Returns:
@@ -50,7 +50,7 @@ def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[Sea
     if asked.workers is None:
         return ask(asked, recommend=recommend), ()
 
-    def search(plan: Plan, progress: Progress) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+    def search(plan: Plan, progress: Progress) -> tuple[SearchResult, tuple[SearchResult | KindFailed, ...]]:
         return api.search_kinds(plan, storage=asked.storage, fresh=asked.fresh, observer=progress, **asked.where)
 
     return carry_out(asked, search, recommend=recommend)
@@ -162,19 +162,28 @@ def keep(asked: Asked, result: SearchResult) -> None:
 def keep_other_kind(asked: Asked, result: SearchResult) -> Path | None:
     """Write the recommendation for another kind of machine beside that for the first; returns where, if one was asked for.
 
-    The file is named after the kind alone: its device, and a few digits of what else tells it from others of that name
-    (memory, driver, versions). So no two kinds share a name, and each has the same one in every run.
-
     Raises:
         EnvironmentTrouble: it could not be written.
     """
     if asked.output is None:
         return None
-    name = re.sub(r"[^a-z0-9]+", "-", result.machine.device_name.lower()).strip("-") or result.machine.device
-    kind = result.machine.fingerprint[:_KIND_DIGITS]
-    path = asked.output.with_name(f"{asked.output.stem}.{name}-{kind}{asked.output.suffix}")
+    path = _of_kind(asked.output, result.machine)
     write_whole(path, to_text(document(result)))
     return path
+
+
+def give_up_kind(asked: Asked, failed: KindFailed) -> str:
+    """Move an older recommendation for a kind of machine aside, where it no longer holds; returns what to say of it."""
+    if asked.output is None or not isinstance(failed.error, NothingFits | WorkloadError):
+        return ""
+    return _moved(_of_kind(asked.output, failed.machine))
+
+
+def _of_kind(output: Path, machine: Machine) -> Path:
+    """Named after the kind alone: its device, and a few digits of what else tells it from others of that name (memory,
+    driver, versions). So no two kinds share a name, and each has the same one in every run."""
+    name = re.sub(r"[^a-z0-9]+", "-", machine.device_name.lower()).strip("-") or machine.device
+    return output.with_name(f"{output.stem}.{name}-{machine.fingerprint[:_KIND_DIGITS]}{output.suffix}")
 
 
 def keep_buckets(asked: Asked, found: Bucketed) -> None:

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.cli.options import Asked, searching
-from autotune.errors import AutotuneError
 
 if TYPE_CHECKING:
-    from autotune.model import SearchResult
+    from autotune.model import KindFailed, SearchResult
 
 
 def run(asked: Asked) -> None:
@@ -28,22 +27,27 @@ def run(asked: Asked) -> None:
         show_other_kind(asked, other)
 
 
-def show_other_kind(asked: Asked, found: "SearchResult | AutotuneError") -> None:
+def show_other_kind(asked: Asked, found: "SearchResult | KindFailed") -> None:
     """Tell the answer for another kind of machine, apart: on stderr, where stdout has the document of the first."""
-    from autotune.cli.asking import keep_other_kind
+    from autotune.cli.asking import give_up_kind, keep_other_kind
     from autotune.cli.console import Screen
+    from autotune.model import KindFailed
     from autotune.units import format_bytes
 
     screen = Screen(stderr=asked.json)
-    if isinstance(found, AutotuneError):
-        screen.say(f"\nanother kind of machine has no answer: {found.message}")
-        return
-    path = keep_other_kind(asked, found)
-    machine, where = found.machine, f", in {path}" if path else ""
+    machine = found.machine
     facts = [machine.device, format_bytes(machine.capacity_bytes)]
     if machine.driver_version:
         facts.append(f"driver {machine.driver_version}")
-    screen.say(f"\nfor {machine.device_name} ({', '.join(facts)}), apart{where}:", "bold")
+    kind = f"{machine.device_name} ({', '.join(facts)})"
+    if isinstance(found, KindFailed):
+        moved = give_up_kind(asked, found)
+        screen.say(f"\nfor {kind} there is no answer: {found.error.message}", "bold")
+        screen.say("\n".join(line for line in (found.error.hint, moved) if line))
+        return
+    path = keep_other_kind(asked, found)
+    where = f", in {path}" if path else ""
+    screen.say(f"\nfor {kind}, apart{where}:", "bold")
     if not asked.json:
         show(found, path, verbose=asked.verbose)
 

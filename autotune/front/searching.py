@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut
+from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.executors.asked import Where
+from autotune.executors.workers import Workers
 from autotune.front.buckets import search_buckets as by_length
 from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of, workers_of
 from autotune.ledger import default_storage
-from autotune.model import Bucketed, Machine, Plan, SearchResult, WorkloadInfo
+from autotune.model import Bucketed, KindFailed, Machine, Plan, SearchResult, WorkloadInfo
 from autotune.planning import length_buckets, with_own_settings
 from autotune.ports import SearchObserver
 from autotune.ranking import refuse_without_plan, refuse_workload
@@ -47,16 +49,17 @@ def search(
 
 def search_kinds(
     plan: Plan, storage: str | None, fresh: bool, observer: SearchObserver, where: Where
-) -> tuple[SearchResult, tuple[SearchResult | AutotuneError, ...]]:
+) -> tuple[SearchResult, tuple[SearchResult | KindFailed, ...]]:
     """See ``api.search_kinds``."""
     with _opened(plan, storage, observer, where, trains_here=False) as opened:
         first = opened.session(opened.plan, opened.workload).run(fresh=fresh)
-        others: list[SearchResult | AutotuneError] = []
-        for session in opened.other_kinds():
+        others: list[SearchResult | KindFailed] = []
+        for machine, session in opened.other_kinds():
             try:
-                others.append(session.run(fresh=fresh))
-            except (NothingFits, TimeRanOut, EnvironmentTrouble) as error:
-                others.append(error)
+                others.append(session().run(fresh=fresh))
+            except (NothingFits, WorkloadError, TimeRanOut, EnvironmentTrouble, UsageError) as error:
+                # also a budget that this kind does not have: the answer of the first is not lost for that
+                others.append(KindFailed(machine=machine, error=error))
         return first, tuple(others)
 
 
@@ -84,8 +87,8 @@ class _Opened:
     machine: Machine
     session: Callable[[Plan, WorkloadInfo], Session]
     """Opens the search of this plan, or of a part of it."""
-    other_kinds: Callable[[], Iterator[Session]]
-    """Opens the search of this plan on each other kind of machine among the workers, one after another."""
+    other_kinds: Callable[[], Iterator[tuple[Machine, Callable[[], Session]]]]
+    """Each other kind of machine among the workers, one after another, and what opens the search of this plan on it."""
 
 
 @contextmanager
@@ -140,13 +143,16 @@ def _opened(
         def session(plan: Plan, workload: WorkloadInfo) -> Session:
             return Session(plan, store, launcher, observer, workload, machine, budget, started, guess)
 
-        def other_kinds() -> Iterator[Session]:
+        def other_kinds() -> Iterator[tuple[Machine, Callable[[], Session]]]:
             while workers is not None and workers.other_kinds:
                 workload, machine = workers.turn_to(workers.other_kinds[0])
-                budget = workers.budget(held)
-                observer.found(workload, machine, budget)
-                asked = with_own_settings(plan, workload)
-                yield Session(asked, store, launcher, observer, workload, machine, budget, started)
+                yield machine, partial(of_kind, workers, workload, machine)
+
+        def of_kind(workers: Workers, workload: WorkloadInfo, machine: Machine) -> Session:
+            budget = workers.budget(held)
+            observer.found(workload, machine, budget)
+            asked = with_own_settings(plan, workload)
+            return Session(asked, store, launcher, observer, workload, machine, budget, started)
 
         yield _Opened(plan, workload, machine, session, other_kinds)
         if turns.waited_s >= _WORTH_TELLING_S:

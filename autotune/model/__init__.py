@@ -12,6 +12,7 @@ if typing.TYPE_CHECKING:
     from autotune.model.explanation import AllocationGroup, Explanation, Foretold, PhaseRange, Use, UsedMemory
     from autotune.model.findings import Findings, Section, Unanswered
     from autotune.model.fragments import NO_POOL, Fragmentation, FragmentEvidence, Pieces, Remedy, Squeeze
+    from autotune.model.kinds import KindFailed
     from autotune.model.leaks import LeakEvidence, LeakKind, Leaks, Rate, Suspect
     from autotune.model.machine import Budget, Machine, digest, short_digest
     from autotune.model.peak import CompositionEvidence, KindBytes, MemoryKind, NamedBytes, OperatorCost, Peak
@@ -63,6 +64,7 @@ else:
         "explanation": "AllocationGroup Explanation Foretold PhaseRange Use UsedMemory",
         "findings": "Findings Section Unanswered",
         "fragments": "NO_POOL Fragmentation FragmentEvidence Pieces Remedy Squeeze",
+        "kinds": "KindFailed",
         "leaks": "LeakEvidence LeakKind Leaks Rate Suspect",
         "machine": "Budget Machine digest short_digest",
         "peak": "CompositionEvidence KindBytes MemoryKind NamedBytes OperatorCost Peak",
@@ -128,6 +130,7 @@ __all__ = [
     "Fragmentation",
     "Health",
     "KindBytes",
+    "KindFailed",
     "LeakEvidence",
     "LeakKind",
     "Leaks",

@@ -7,7 +7,9 @@ CHANGE_SHARE = 0.01
 """Of the capacity: others may use so much more or less at the end of a probe than at its start."""
 CHANGE_LEAST_BYTES = 256 * MIB
 """... and at least this, about one CUDA context that comes or goes."""
-_HINT = "run the same command again when the device is quiet, or with a smaller --memory-limit; finished probes are kept"
+_HINT = (
+    "run the same command again when the device is quiet, or with a smaller --memory-limit; finished probes are kept"
+)
 
 
 def disturbance(budget: Budget, before_bytes: int | None, after_bytes: int | None) -> Failure | None:

@@ -7,9 +7,10 @@ import pytest
 
 from autotune import api
 from autotune.cli import app
+from autotune.errors import NothingFits, UsageError
 from autotune.executors import workers as workers_module
 from autotune.executors.asked import Execution
-from autotune.model import SearchResult
+from autotune.model import Budget, KindFailed, SearchResult
 from autotune.recommended.file import read_recommendation
 from autotune.units import format_bytes
 from tests.contract.searching import BUDGET
@@ -86,6 +87,50 @@ def test_kinds_of_one_device_name_have_a_file_each_whatever_else_is_there(
     behave[2] = PlantedWorker()
     assert app.run(argv) == 0
     assert of_newer.exists(), "the same name, though there is no other of the device's name now"
+
+
+def test_a_kind_that_nothing_fits_on_is_named_and_its_older_file_is_set_aside(
+    model: str, behave: list[PlantedWorker], capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["search", model, "--device", "cuda", "--allow", "none", "--memory-limit", "1GiB", "--workers", NAMES]
+    assert app.run(argv) == 0
+    (older,) = Path().glob("autotune.planted-24-*.json")
+    capsys.readouterr()
+    behave[1].prober = FakeProber(per_sample_bytes=2 << 30)
+    assert app.run([*argv, "--fresh"]) == 0
+    said = capsys.readouterr().out
+    assert f"for Planted 24 (cuda, {format_bytes(SMALL.capacity_bytes)}, driver 550.1) there is no answer: " in said
+    assert f"an older {older} no longer holds; it was moved to {older}.stale" in said
+    assert not older.exists() and Path(f"{older}.stale").exists()
+    assert read_recommendation(Path("autotune.json")).batch.max_batch == 15
+
+
+def test_a_kind_without_an_answer_is_a_value_with_its_machine(model: str, behave: list[PlantedWorker]) -> None:
+    behave[1].prober = FakeProber(per_sample_bytes=2 << 30)
+    plan = api.plan(model, device="cuda", memory_limit=BUDGET.limit_bytes)
+    first, (second,) = api.search_kinds(plan, workers=NAMES)
+    assert first.answer.max_batch == 15 and isinstance(second, KindFailed)
+    assert (second.machine.device_name, type(second.error)) == ("Planted 24", NothingFits)
+
+
+def test_trouble_with_another_kind_costs_neither_the_first_answer_nor_an_older_file(
+    model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["search", model, "--device", "cuda", "--allow", "none", "--memory-limit", "1GiB", "--workers", NAMES]
+    assert app.run(argv) == 0
+    (older,) = Path().glob("autotune.planted-24-*.json")
+    budget = workers_module.Workers.budget
+
+    def refusing(workers: workers_module.Workers, held_bytes: int) -> Budget:
+        if workers.other_kinds:
+            return budget(workers, held_bytes)
+        raise UsageError("the device has less than 1 GiB", hint="lower --memory-limit")
+
+    monkeypatch.setattr(workers_module.Workers, "budget", refusing)
+    assert app.run([*argv, "--fresh"]) == 0
+    said = capsys.readouterr().out
+    assert "there is no answer: the device has less than 1 GiB" in said and "lower --memory-limit" in said
+    assert older.exists() and "stale" not in said
 
 
 def test_max_batch_answers_for_the_first_kind_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:

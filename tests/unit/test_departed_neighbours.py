@@ -127,7 +127,7 @@ def test_an_error_of_the_users_own_stays_one_whoever_was_there(planted: Planted)
 def test_nothing_is_concluded_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = Planted(monkeypatch, unified=True).state(reserve=0, then=THEIRS, now=0)
     assert (shared["outside_at_cap_bytes"], shared["outside_bytes"]) == (None, None), "a model made on the CPU goes too"
-    older = {"allocated_bytes": 1, "reserved_bytes": 1, "free_bytes": 1, "cap_bytes": 1}
+    older: dict[str, int | None] = {"allocated_bytes": 1, "reserved_bytes": 1, "free_bytes": 1, "cap_bytes": 1}
     for state in (None, older, shared, CpuMeter().state()):
         assert judged(answered(state)).fits
     assert departure(LIMIT, THEIRS, None) is None and departure(LIMIT, None, 0) is None

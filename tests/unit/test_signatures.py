@@ -36,6 +36,13 @@ def test_the_types_of_everything_that_is_offered_can_be_read() -> None:
     assert {"api.diagnose", "autotune.load", "model.Plan", "autotune.Tuned.prepare"} <= set(found)
 
 
+def test_every_public_function_of_the_interface_is_offered_by_name() -> None:
+    functions = {name for name, one in vars(api).items() if isinstance(one, types.FunctionType)}
+    public = {name for name in functions if not name.startswith("_")}
+    assert public | {"LogObserver", "MaxBatch"} == set(api.__all__)
+    assert {"diagnose", "search_kinds"} <= public
+
+
 def test_they_are_the_types_themselves() -> None:
     hints = typing.get_type_hints(api.search)
     assert hints["plan"] is model.Plan and hints["return"] is model.SearchResult
