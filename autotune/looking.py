@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.diagnose.fragmentation.judge import judge_fragmentation
 from autotune.diagnose.leaks.judge import judge_leaks
-from autotune.errors import AutotuneError, NothingFits, UsageError, WorkloadError
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, UsageError, WorkloadError
 from autotune.model import (
     NO_CUDA,
     NO_FOLDER,
@@ -82,7 +82,13 @@ class Looker:
             return NoAnswer(trouble, of_all=True)
         if said and _explained(section, ended):
             return None
-        error = training_error(section, self.findings.batch_size, ended.outcome, ended.failure)
+        failure, unwritten = ended.failure, _unwritten(section, ended)
+        if unwritten and failure is None:
+            hint = "make room there, or name a folder on another disk: --output DIR"
+            return NoAnswer(EnvironmentTrouble(unwritten, hint=hint), of_all=False)
+        if unwritten and failure is not None:
+            failure = replace(failure, message=f"{failure.message}; {unwritten}")
+        error = training_error(section, self.findings.batch_size, ended.outcome, failure)
         # Where memory ran out in the first step, others tell more of that.
         of_all = self.findings.empty and _step_of(ended) <= 1 and not isinstance(error, NothingFits)
         return NoAnswer(error, of_all=of_all)
@@ -174,7 +180,7 @@ def _explained(section: Section, ended: Examined) -> bool:
     died = ended.outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
     match section:
         case _ if ended.failure is None:
-            return ended.seen is not None
+            return ended.seen is not None and not _unwritten(section, ended)
         case Section.LEAKS:
             return died and _step_of(ended) > 1
         case Section.COMPOSITION:
@@ -183,6 +189,11 @@ def _explained(section: Section, ended: Examined) -> bool:
             return ended.outcome is Outcome.OUT_OF_MEMORY
         case _:
             return ended.seen is not None and bool(ended.seen.out_of_memory)
+
+
+def _unwritten(section: Section, ended: Examined) -> str:
+    """The file of a snapshot that the disk did not take, and why; empty where there is none."""
+    return str(ended.seen.unwritten) if section is Section.SNAPSHOT and ended.seen is not None else ""
 
 
 def _answer(section: Section, ended: Examined) -> dict[str, Any]:

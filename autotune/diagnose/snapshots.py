@@ -1,5 +1,6 @@
 """The observer that leaves files for PyTorch's memory viewer: of the peak, and of the moment at which memory ran out."""
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class SnapshotExaminer:
         self._oom: Path | None = None
         self._watch: OutOfMemoryWatch | None = None
         self._note = "" if output else NO_FOLDER
+        self._unwritten = ""
 
     def begin(self, device: torch.device) -> None:
         """Begin to record, with the stack of each allocation."""
@@ -58,11 +60,19 @@ class SnapshotExaminer:
         self._oom = self._write("out-of-memory.pickle")
         return {}
 
-    def _write(self, name: str) -> Path:
+    def _write(self, name: str) -> Path | None:
+        """Returns where; None where the disk does not take it, which is no fault of the training."""
         path = Path(self._output) / name
-        torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]
+        try:
+            torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]
+        except OSError as error:
+            self._unwritten = f"{path} could not be written: {error.strerror or error}"
+            with contextlib.suppress(OSError):  # it may not even be there
+                path.unlink()
+            return None
         return path
 
     def facts(self) -> dict[str, object]:
         note = self._note or (self._watch.trouble if self._watch else "")
-        return asdict(Snapshots(peak=str(self._peak or ""), out_of_memory=str(self._oom or ""), note=note))
+        files = {"peak": str(self._peak or ""), "out_of_memory": str(self._oom or "")}
+        return asdict(Snapshots(**files, note=note, unwritten=self._unwritten))

@@ -10,11 +10,10 @@ from functools import partial
 
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.executors.asked import Where
-from autotune.executors.workers import Workers
 from autotune.front.buckets import search_buckets as by_length
 from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of, workers_of
 from autotune.ledger import default_storage
-from autotune.model import Bucketed, KindFailed, Machine, Plan, SearchResult, WorkloadInfo
+from autotune.model import Bucketed, Budget, KindFailed, Machine, Plan, SearchResult, WorkloadInfo
 from autotune.planning import length_buckets, with_own_settings
 from autotune.ports import SearchObserver
 from autotune.ranking import refuse_without_plan, refuse_workload
@@ -146,10 +145,10 @@ def _opened(
         def other_kinds() -> Iterator[tuple[Machine, Callable[[], Session]]]:
             while workers is not None and workers.other_kinds:
                 workload, machine = workers.turn_to(workers.other_kinds[0])
-                yield machine, partial(of_kind, workers, workload, machine)
+                yield machine, partial(of_kind, workload, machine, partial(workers.budget, held))
 
-        def of_kind(workers: Workers, workload: WorkloadInfo, machine: Machine) -> Session:
-            budget = workers.budget(held)
+        def of_kind(workload: WorkloadInfo, machine: Machine, budget_of_kind: Callable[[], Budget]) -> Session:
+            budget = budget_of_kind()
             observer.found(workload, machine, budget)
             asked = with_own_settings(plan, workload)
             return Session(asked, store, launcher, observer, workload, machine, budget, started)

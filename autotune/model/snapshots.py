@@ -16,3 +16,5 @@ class Snapshots:
     """Path of the allocator's state and history at the moment at which memory ran out; empty = it did not."""
     note: str = ""
     """Why something was not written."""
+    unwritten: str = ""
+    """Which file was to be written and could not be, and why: a full disk. Empty = none."""

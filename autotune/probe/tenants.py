@@ -43,7 +43,7 @@ def departure(limit_bytes: int, at_cap_bytes: int | None, now_bytes: int | None)
     were none, or nothing is known.
 
     What is used outside of its allocator when a probe gets its limit counts as its own and is taken off. Its own never gets
-    less.
+    less. A limit that is too small by the tolerance above, here of the budget, is right enough.
 
     Args:
         limit_bytes: the budget.

@@ -1,6 +1,8 @@
 """Observers of a diagnosis where there is no CUDA: what they say instead, and the allocator's own record, planted."""
 
+import errno
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -189,7 +191,24 @@ def test_no_snapshot_without_cuda_or_a_folder() -> None:
         examiner, idle = SnapshotExaminer(output), training()
         examiner.begin(torch.device("cpu"))
         examiner.run(idle)
-        assert examiner.facts() == {"peak": "", "out_of_memory": "", "note": why} and idle.shares == []
+        assert examiner.facts() == {"peak": "", "out_of_memory": "", "note": why, "unwritten": ""} and idle.shares == []
     nowhere = SnapshotExaminer("")
     nowhere.begin(CUDA)
     assert nowhere.facts()["note"] == NO_FOLDER
+
+
+def test_a_disk_that_is_full_is_told_as_that_and_leaves_no_half_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def dump(name: str) -> None:
+        Path(name).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", None)
+
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", dump)
+    examiner = SnapshotExaminer(str(tmp_path))
+    examiner.run(training())
+    facts = examiner.facts()
+    assert (facts["peak"], list(tmp_path.iterdir())) == ("", [])
+    path = tmp_path / f"peak-batch-{training().batch_size}.pickle"
+    assert facts["unwritten"] == f"{path} could not be written: No space left on device"

@@ -292,6 +292,20 @@ def test_a_file_of_the_peak_that_was_written_before_the_training_crashed_is_name
     assert findings.snapshots == written and [one.kind for one in findings.unanswered] == ["environment"]
 
 
+def test_a_full_disk_is_no_error_of_the_training_and_costs_its_own_section_alone(tmp_path: Path) -> None:
+    full = Examined(seen=Snapshots(unwritten="/out/peak-batch-8.pickle could not be written: No space left on device"))
+    machinery = Machinery({Section.LEAKS: CALM, Section.SNAPSHOT: full, Section.FRAGMENTATION: Examined(seen=GOOD)})
+    findings = go(machinery, Section.SNAPSHOT, Section.LEAKS, Section.FRAGMENTATION, output=str(tmp_path))
+    (why,) = findings.unanswered
+    assert (why.section, why.kind, why.exit_code) == (Section.SNAPSHOT, "environment", 5)
+    assert why.message.startswith("/out/peak-batch-8.pickle could not be written") and "make room" in why.hint
+    assert findings.snapshots is None and findings.leaks is not None and findings.fragmentation is not None
+    with pytest.raises(EnvironmentTrouble, match="No space left"):
+        go(machinery, Section.SNAPSHOT, output=str(tmp_path))
+    with pytest.raises(NothingFits, match="out of memory; /out/peak-batch-8"):
+        go(Machinery({Section.SNAPSHOT: dead(full.seen)}), Section.SNAPSHOT, output=str(tmp_path))
+
+
 def test_what_is_kept_after_each_section_says_which_were_not_looked_at_yet() -> None:
     machinery = Machinery(
         {Section.LEAKS: dead(None), Section.COMPOSITION: PEAK_SEEN, Section.FRAGMENTATION: Examined(seen=GOOD)}

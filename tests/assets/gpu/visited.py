@@ -22,6 +22,8 @@ held = torch.empty(int(sys.argv[1]), dtype=torch.uint8, device="cuda")
 torch.cuda.synchronize()
 print("here", flush=True)
 sys.stdin.read()
+del held
+torch.cuda.empty_cache()
 """
 visitor: "subprocess.Popen[str] | None" = None
 
