@@ -20,7 +20,9 @@ def precision(value: Value, traits: Traits, device: str) -> str:
 
 
 def slow_precision(value: Value, traits: Traits, device: str) -> str:
-    """fp16 where no hardware for it is to be expected."""
+    """fp16 where no hardware for it is to be expected, bf16 where it is known that there is none."""
+    if value == Precision.BF16 and traits.slow_bf16:
+        return f"{traits.slow_bf16}; to try it, name it: --allow precision=bf16"
     if value == Precision.FP16 and device == "cpu":
         return "few CPUs calculate in fp16, and bf16 needs no gradient scaler"
     return ""

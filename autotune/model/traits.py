@@ -37,6 +37,8 @@ class Traits:
     tf32_trouble: str = ""
     """Why the device has no tf32."""
     bf16_trouble: str = ""
+    slow_bf16: str = ""
+    """Why bf16, which can be had, is not expected to pay: the device has no units for it."""
     fp16_trouble: str = ""
     compile_trouble: str = ""
     """Why ``torch.compile`` cannot work here: no compiler, no Triton, an old device."""

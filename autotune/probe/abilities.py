@@ -7,6 +7,7 @@ out what was not foreseen.
 import importlib.util
 import math
 import os
+import platform
 import shutil
 import sys
 from dataclasses import replace
@@ -19,6 +20,11 @@ from autotune.model import Attention, Machine, Traits
 _TRITON_NEEDS = (7, 0)
 """Compute capability under which Inductor refuses a device (torch._inductor.scheduler, GPUTooOldForTriton)."""
 
+_BF16_UNITS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+"""Names in ``torch.cpu.get_capabilities()`` of instructions that multiply in bf16: two of x86, two of ARM."""
+_BF16_OF_X86 = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+"""Questions of ``torch.cpu`` that tell the same of x86 where PyTorch is too old for these names."""
+
 
 def with_abilities(traits: Traits, machine: Machine) -> Traits:
     """The traits with what the device and the installation add to those of the workload."""
@@ -27,6 +33,7 @@ def with_abilities(traits: Traits, machine: Machine) -> Traits:
     return replace(
         traits,
         tf32_trouble="tf32 is of NVIDIA devices",
+        slow_bf16="this CPU calculates bf16 slowly" if _cpu_has_bf16() is False else "",
         compile_trouble=_cpu_compile_trouble(),
         attention_backends=(str(Attention.MATH), str(Attention.FLASH)),
         cpu_cores=cores(),
@@ -78,6 +85,25 @@ def _cuda_compile_trouble(name: str, capability: tuple[int, int]) -> str:
     if not _is_command(os.environ.get("CC", "")) and not any(map(shutil.which, ("gcc", "clang", "cc"))):
         return "torch.compile needs a C compiler, and there is neither gcc nor clang on PATH nor one in CC"
     return ""
+
+
+def _cpu_has_bf16() -> bool | None:
+    """Whether the CPU has instructions that multiply in bf16; None where this PyTorch cannot tell.
+
+    Without them a step in bf16 takes a multiple of its time. What oneDNN says is no answer on x86: it takes bf16 on any CPU
+    with AVX-512, and then calculates it in fp32.
+    """
+    capabilities = getattr(torch.cpu, "get_capabilities", None)
+    if capabilities is not None:
+        known = capabilities()
+        told = [bool(known[name]) for name in _BF16_UNITS if name in known]
+        return any(told) if told else None
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        asked = [getattr(torch.cpu, name, None) for name in _BF16_OF_X86]
+        told = [bool(ask()) for ask in asked if ask is not None]
+        return True if any(told) else False if len(told) == len(asked) else None
+    ask = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return None if ask is None else bool(ask())
 
 
 def _cpu_compile_trouble() -> str:

@@ -91,6 +91,7 @@ TRAITS = Traits(
     varies=True,
     tf32_trouble="none here",
     bf16_trouble="emulated",
+    slow_bf16="no units",
     fp16_trouble="no",
     compile_trouble="no compiler",
     attention_backends=("math",),

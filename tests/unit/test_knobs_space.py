@@ -222,6 +222,21 @@ def test_what_is_not_tried_by_itself_is_tried_by_name() -> None:
     )
 
 
+def test_bf16_that_the_cpu_calculates_slowly_is_tried_by_name_alone() -> None:
+    slow = replace(PLAIN, slow_bf16="this CPU calculates bf16 slowly")
+    made = space(slow, "cpu", allow=("precision",))
+    assert made.values("precision") == ("default",)
+    told = "this CPU calculates bf16 slowly; to try it, name it: --allow precision=bf16"
+    assert {left.value: left.why for left in made.left}["bf16"] == told
+    assert made.refuses(Settings(precision=Precision.BF16)) == told
+    named = space(slow, "cpu", allow=("precision=bf16",))
+    assert named.values("precision") == ("default", "bf16")
+    assert named.left == ()
+    assert space(slow, "cpu", fix=("precision=bf16",)).start == Settings(precision=Precision.BF16)
+    own = space(slow, "cpu", base=Settings(precision=Precision.BF16))
+    assert own.values("precision")[0] == "bf16", "the user's own is never refused"
+
+
 def test_what_was_named_and_cannot_be_had_is_told() -> None:
     made = space(PLAIN, "cpu", allow=("precision=tf32,bf16", "compile=default"))
     assert made.knobs == ("precision",)

@@ -358,8 +358,69 @@ def _on_path(monkeypatch: pytest.MonkeyPatch, *commands: str) -> None:
     monkeypatch.setattr("sys.platform", "linux")
 
 
+def _cpu_can(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
+    """As newer versions of PyTorch tell of the CPU."""
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities, raising=False)
+
+
+def _older(monkeypatch: pytest.MonkeyPatch, machine: str, mkldnn: bool | None = None, **answers: bool) -> None:
+    """A PyTorch without a table of capabilities: what it can be asked, and what it answers."""
+    monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
+    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.delattr(f"torch.cpu.{name}", raising=False)
+    for name, answer in answers.items():
+        monkeypatch.setattr(f"torch.cpu._is_{name}_supported", lambda answer=answer: answer, raising=False)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    said = SimpleNamespace() if mkldnn is None else SimpleNamespace(_is_mkldnn_bf16_supported=lambda: mkldnn)
+    monkeypatch.setattr("torch.ops.mkldnn", said, raising=False)
+
+
+SLOW = "this CPU calculates bf16 slowly"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "said"),
+    [
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, SLOW),
+        ({"avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, ""),
+        ({"avx512_bf16": False, "amx_bf16": True}, ""),
+        ({"neon": True, "bf16": False}, SLOW),
+        ({"neon": True, "bf16": True, "sve_bf16": False}, ""),
+        ({"vsx": True}, ""),
+    ],
+    ids=["no units", "avx512", "amx", "old arm", "arm", "cannot be told"],
+)
+def test_bf16_is_slow_on_a_cpu_that_is_known_to_have_no_units_for_it(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], said: str
+) -> None:
+    _cpu_can(monkeypatch, **capabilities)
+    assert with_abilities(Traits(), CPU).slow_bf16 == said
+
+
+@pytest.mark.parametrize(
+    ("machine", "mkldnn", "answers", "said"),
+    [
+        ("x86_64", True, {"amx_tile": False, "avx512_bf16": False}, SLOW),
+        ("AMD64", True, {"amx_tile": False, "avx512_bf16": True}, ""),
+        ("x86_64", True, {"amx_tile": True}, ""),
+        ("x86_64", True, {"amx_tile": False}, ""),
+        ("x86_64", True, {}, ""),
+        ("aarch64", False, {"amx_tile": False, "avx512_bf16": False}, SLOW),
+        ("aarch64", True, {"amx_tile": False, "avx512_bf16": False}, ""),
+        ("arm64", None, {"amx_tile": False, "avx512_bf16": False}, ""),
+    ],
+    ids=["no units", "avx512", "amx", "half told", "untold", "old arm", "arm", "without oneDNN"],
+)
+def test_an_older_pytorch_is_asked_of_bf16_in_other_ways(
+    monkeypatch: pytest.MonkeyPatch, machine: str, mkldnn: bool | None, answers: dict[str, bool], said: str
+) -> None:
+    _older(monkeypatch, machine, mkldnn, **answers)
+    assert with_abilities(Traits(), CPU).slow_bf16 == said
+
+
 def test_a_cpu_with_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     _on_path(monkeypatch, "g++")
+    _cpu_can(monkeypatch, amx_bf16=True)
     before = Traits(attention=True, num_blocks=3)
     assert with_abilities(before, CPU) == replace(
         before,
