@@ -147,6 +147,8 @@ def test_the_report_of_a_prediction_says_that_one_process_stood_in() -> None:
     for text in written(view):
         assert "One process stood in for 8 ranks in each probe" in text
         assert "one process stands in for 8 in each probe" in text
+        assert "Predicted, not run: each of 8 devices would hold" in text and "autotune max-batch " in text
+        assert "Train with" not in text and "torchrun" not in text and "Against yours" not in text
         assert "trained together" not in text and "train together" not in text and "certified" not in text
     assert "one process stands in for 8" in search_lines(record, PROBES)
 

@@ -17,7 +17,7 @@ from autotune.report.page.ended import no_answer
 from autotune.report.page.facts import facts
 from autotune.report.page.listed import failures, listed
 from autotune.report.page.memory import memory_by_size, memory_in_step
-from autotune.report.page.reproduce import reproduction
+from autotune.report.page.reproduce import reproduction, where_the_ranks_are
 from autotune.report.page.speed import Roles, step_times, trades
 from autotune.report.page.view import REPORT_VERSION, Answer, Role, Tried, View
 from autotune.report.ranks import of_all_ranks
@@ -156,6 +156,8 @@ def _throughput(result: SearchResult) -> float | None:
 
 def _next_steps(result: SearchResult) -> tuple[str, ...]:
     settings = result.settings
+    if result.plan.predicted:
+        return ("Find out whether it holds where the devices are, with the command below.",)
     steps = [f"Train with batch size {result.answer.recommended_batch} on each device."]
     if settings.accumulate > 1:
         steps.append(f"Accumulate {settings.accumulate} micro-batches for each optimizer step.")
@@ -171,6 +173,8 @@ def _next_steps(result: SearchResult) -> tuple[str, ...]:
 
 
 def _commands(result: SearchResult) -> tuple[str, ...]:
+    if result.plan.predicted:
+        return (where_the_ranks_are(result.plan, result.workload.own),)
     command = training_command(result)
     return tuple(words for words in (command, launch(result.plan) if command is None else "") if words)
 

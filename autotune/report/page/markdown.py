@@ -73,7 +73,8 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
     factors += [f"{answer.accumulate} accumulated"] if answer.accumulate > 1 else []
     factors += [f"{answer.world} devices"] if answer.world > 1 else []
     settings = " ".join(_code(f"{name}={value}") for name, value in answer.changes.items())
-    yield f"**Train with batch size {f' {_TIMES} '.join(factors)}{held}**, {f'with {settings}' if settings else 'settings as they are'}."
+    lead = f"Predicted, not run: each of {answer.ranks} devices would hold" if view.predicted else "Train with"
+    yield f"**{lead} batch size {f' {_TIMES} '.join(factors)}{held}**, {f'with {settings}' if settings else 'settings as they are'}."
     yield ""
     rate, own = format_rate(answer.samples_per_second), format_rate(answer.own_samples_per_second)
     against = (
@@ -83,7 +84,7 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
     )
     end = f"{answer.refuted_at} fails" if answer.refuted_at else answer.bound
     rows: tuple[tuple[str, ...], ...] = (
-        ("speed", f"{rate} samples/s{_in_all(answer)}, {against}"),
+        *([] if view.predicted else [("speed", f"{rate} samples/s{_in_all(answer)}, {against}")]),
         ("largest safe batch", f"{answer.max_batch}; {end}"),
         ("peak memory", format_share(answer.peak_bytes, answer.budget_bytes)),
         ("device", view.device),

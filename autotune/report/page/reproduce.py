@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from autotune.knobs import choices, told
 from autotune.knobs.choosing import AUTO, NONE
@@ -20,15 +21,24 @@ def reproduction(plan: Plan, own: Settings) -> tuple[str, str]:
     """
     if plan.source.pickle_path:
         return "", "It was called from Python with live objects: call find_max_batch() from the same script again."
+    where = f"Run in {plan.source.directory}: " if plan.source.directory else ""
+    return _asking(plan, own, "--fresh"), where + "it measures everything again, whatever the ledger knows."
+
+
+def where_the_ranks_are(plan: Plan, own: Settings) -> str:
+    """The command that runs the ranks of a predicted plan."""
+    return _asking(replace(plan, predicted=False, recommend=False), own)
+
+
+def _asking(plan: Plan, own: Settings, *more: str) -> str:
+    """The command that asks the question of a plan; ``more``: options after it."""
     command = "predict" if plan.predicted else "search" if plan.recommend else "max-batch"
     words = ["autotune", command, *([] if plan.source.command else [plan.source.ref]), *_options(plan, own)]
     if plan.recommend:
         words += _searched(plan)
-    words.append("--fresh")
+    words += more
     behind = plan.source.command or plan.source.script_args
-    text = shlex.join(words) + (f" -- {_command(behind)}" if behind else "")
-    where = f"Run in {plan.source.directory}: " if plan.source.directory else ""
-    return text, where + "it measures everything again, whatever the ledger knows."
+    return shlex.join(words) + (f" -- {_command(behind)}" if behind else "")
 
 
 def _options(plan: Plan, own: Settings) -> Iterator[str]:
