@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune import api
-from autotune.model import Form, Outcome
+from autotune.model import Budget, Form, Question, Reason, Settings
+from autotune.probe.command.launcher import CommandLauncher
+from autotune.probe.devices import look_at_device
+from autotune.units import parse_bytes
+from autotune.workload.command import parse_command
 from tests.integration.conftest import Library
 from tests.process.support import ROOT, run
 
@@ -59,6 +63,11 @@ def test_a_script_is_tuned_unchanged_to_the_limit_that_single_runs_show(
     measurement = certificate.measurement
     assert (measurement.steps_executed, measurement.micro_batches, measurement.observed_batch) == (8, 2, answer)
     assert measurement.data_set_size == 2000
-    # Each probe is a single run of the script under the limit, in processes of its own.
-    assert all(one.fits is (one.batch_size <= answer) for one in probes)
-    assert any(one.outcome is Outcome.OUT_OF_MEMORY for one in probes if one.batch_size == answer + STEP)
+    with CommandLauncher(parse_command(words, (), folder), timeout_s=120, seed=0) as launcher:
+        launcher.machine = look_at_device("cpu")
+        launcher.preload("cpu")
+        bytes_ = parse_bytes(limit)
+        budget = Budget(limit_bytes=bytes_, source="test", capacity_bytes=bytes_, others_bytes=0, headroom_bytes=0)
+        for size in (answer, answer + STEP):
+            question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=Settings())
+            assert launcher.probe(question, budget, 0).fits is (size == answer)
