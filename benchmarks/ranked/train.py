@@ -5,7 +5,6 @@ all states on the host, as in ``benchmarks.comparison.survival``.
 """
 
 import argparse
-import gc
 import json
 import os
 import time
@@ -18,7 +17,7 @@ from torch import distributed
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import autotune
-from autotune.apply import parallelise
+from autotune.apply import leave_group, parallelise
 from benchmarks.comparison.child import Workload, load, prepare
 from benchmarks.comparison.survival import endure
 from benchmarks.grid.train import optimizer_of
@@ -98,5 +97,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    gc.collect()  # model and optimizer hold on to the group, whose threads must end before Python does
-    distributed.destroy_process_group()
+    leave_group()
