@@ -193,12 +193,12 @@ def raised_at(ended: Ended) -> float | None:
     return said if 0 <= said <= ended.ended_at else ended.ended_at
 
 
-def others_left(ended: Ended, limit_bytes: int) -> Failure | None:
+def others_left(ended: Ended, limit_bytes: int, others_gone_bytes: int) -> Failure | None:
     """The failure of a probe whose limit counted others that then left (``tenants.departure``), by the process's own word."""
     answer = read_answer(ended)
     if answer is None or answer.memory is None:
         return None
-    return departure(limit_bytes, answer.memory.outside_at_cap_bytes, answer.memory.outside_bytes)
+    return departure(limit_bytes, answer.memory.outside_at_cap_bytes, answer.memory.outside_bytes, others_gone_bytes)
 
 
 def read_trace(path: Path) -> Trace | None:
@@ -329,12 +329,13 @@ def probe_result(
     stderr: Path,
     trace: Trace | None = None,
     disturbed: Failure | None = None,
+    others_gone_bytes: int = 0,
     of_command: bool = False,
 ) -> ProbeResult:
     """Classify and judge one finished process.
 
-    ``disturbed`` says that others made it worthless, as far as is seen from outside; ``of_command`` that it was a command of
-    the user's.
+    ``disturbed`` says that others made it worthless, as far as is seen from outside, ``others_gone_bytes`` how much less they
+    hold than before it; ``of_command`` that it was a command of the user's.
 
     Raises:
         AutotuneError: the worker refused its order, under settings that the user has.
@@ -389,7 +390,7 @@ def probe_result(
             evaluate_at=question.evaluate_at,
         )
         outcome, failure = judged or (outcome, failure)
-    disturbed = disturbed or others_left(ended, budget_bytes)
+    disturbed = disturbed or others_left(ended, budget_bytes, others_gone_bytes)
     own = outcome in OWN_FAULTS or (question.form in _NO_MEMORY and outcome in _COMPARED)
     if disturbed is not None and not own:
         outcome, failure = Outcome.UNRELIABLE, disturbed

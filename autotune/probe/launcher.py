@@ -48,7 +48,7 @@ from autotune.probe.classify import classify
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Rank, Request
 from autotune.probe.ranks import orders, standing_in, verdict
-from autotune.probe.tenants import disturbance
+from autotune.probe.tenants import disturbance, gone_bytes
 from autotune.probe.turns import Turns
 from autotune.probe.workplace import Workplace
 from autotune.workload.source import INSIDE_VARIABLE
@@ -232,8 +232,10 @@ class Launcher:
         )
         trace = read_trace(trace_path)
         after_bytes = self._others_bytes()
-        of_devices = (disturbance(budget, *both) for both in zip(before_bytes, after_bytes, strict=True))
+        tenants = list(zip(before_bytes, after_bytes, strict=True))
+        of_devices = (disturbance(budget, *both) for both in tenants)
         disturbed = next((failure for failure in of_devices if failure is not None), None)
+        gone = max(gone_bytes(*both) for both in tenants)
 
         def result(ended: Ended, stdout: Path, stderr: Path) -> ProbeResult:
             return probe_result(
@@ -241,6 +243,7 @@ class Launcher:
                 ended,
                 trace=trace,
                 disturbed=disturbed,
+                others_gone_bytes=gone,
                 machine=machine,
                 budget_bytes=budget.limit_bytes,
                 started_at=started_at,
@@ -267,6 +270,7 @@ class Launcher:
         assert self.machine is not None, "describe() comes first"
         device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
         with self.turn():
+            before_bytes = self._others_bytes()[0]
             ended, _, stderr, _ = self._run(
                 Op.EXAMINE,
                 section=section,
@@ -278,8 +282,9 @@ class Launcher:
                 reserve_bytes=self._outside_bytes,
                 **details,
             )
+            gone = gone_bytes(before_bytes, self._others_bytes()[0])
         answer = read_answer(ended)
-        disturbed = others_left(ended, budget.limit_bytes)
+        disturbed = others_left(ended, budget.limit_bytes, gone)
         if answer is not None and answer.measurement is not None and disturbed is None:
             self._outside_bytes = max(self._outside_bytes, answer.measurement.non_pytorch_bytes or 0)
         if answer and answer.refused is not None:

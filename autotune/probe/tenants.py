@@ -38,7 +38,14 @@ def disturbance(budget: Budget, before_bytes: int | None, after_bytes: int | Non
     return Failure(cause=Cause.OTHERS, message=message, hint=_HINT)
 
 
-def departure(limit_bytes: int, at_cap_bytes: int | None, now_bytes: int | None) -> Failure | None:
+def gone_bytes(before_bytes: int | None, after_bytes: int | None) -> int:
+    """What others held before a probe and no longer after it; 0 where that is not known. As in ``disturbance``."""
+    return 0 if before_bytes is None or after_bytes is None else max(0, before_bytes - after_bytes)
+
+
+def departure(
+    limit_bytes: int, at_cap_bytes: int | None, now_bytes: int | None, others_gone_bytes: int = 0
+) -> Failure | None:
     """The failure of a probe whose limit was set while others held the device that were gone by its end; None where there
     were none, or nothing is known.
 
@@ -49,10 +56,12 @@ def departure(limit_bytes: int, at_cap_bytes: int | None, now_bytes: int | None)
         limit_bytes: the budget.
         at_cap_bytes: taken off it for what was outside of the allocator.
         now_bytes: what would be taken off at the probe's end.
+        others_gone_bytes: how much less those hold that were never taken off, since they were there before the probe; from
+            within, its end looks as if that much less were its own.
     """
     if at_cap_bytes is None or now_bytes is None:
         return None
-    left = at_cap_bytes - now_bytes
+    left = at_cap_bytes - now_bytes - others_gone_bytes
     if left <= max(CHANGE_LEAST_BYTES, int(CHANGE_SHARE * limit_bytes)):
         return None
     message = (

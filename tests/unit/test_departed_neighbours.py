@@ -14,7 +14,7 @@ from autotune.probe.answers import Ended, probe_result
 from autotune.probe.launcher import Launcher
 from autotune.probe.meter import CpuMeter, CudaMeter
 from autotune.probe.ranks import verdict
-from autotune.probe.tenants import departure
+from autotune.probe.tenants import departure, gone_bytes
 from autotune.tuner import non_pytorch_bytes
 from autotune.units import GIB, MIB
 from tests.unit.classify_samples import raised
@@ -42,13 +42,13 @@ class Planted:
     def _limit(self, fraction: float, device: object) -> None:
         self.fraction = fraction
 
-    def state(self, *, reserve: int, then: int, now: int) -> dict[str, int | None]:
-        """What the meter says at the end, where others hold ``then`` when it gets the limit."""
+    def state(self, *, reserve: int, then: int, now: int, known: int = 0) -> dict[str, int | None]:
+        """What the meter says at the end, where others hold ``then`` when it gets the limit, ``known`` of it by NVML."""
         meter = CudaMeter(torch.device("cuda:0"))
-        meter.leave_out(0, 80 * GIB)
+        meter.leave_out(known, 80 * GIB)
         self.theirs = then
         meter.limit(LIMIT, reserve)
-        assert meter.cap_bytes == max(0, LIMIT - max(reserve, OWN + then)) == self.fraction * 80 * GIB
+        assert meter.cap_bytes == max(0, LIMIT - max(reserve, OWN + then - known)) == self.fraction * 80 * GIB
         self.theirs = now
         return meter.state()
 
@@ -73,13 +73,14 @@ def answered(state: dict[str, int | None] | None, *errors: Any, outside: int = O
     return ended(answer={**answer, "phase": "build" if errors else None, **fields})
 
 
-def judged(end: Ended, *_: Path) -> ProbeResult:
+def judged(end: Ended, *_: Path, gone: int = 0) -> ProbeResult:
     nowhere = Path("/nonexistent")
     return probe_result(
         Question(batch_size=4, form=Form.SHORT, reason=Reason.GROW),
         end,
         machine=machine(),
         budget_bytes=LIMIT,
+        others_gone_bytes=gone,
         started_at=datetime(2026, 1, 1, tzinfo=UTC),
         launcher="fork",
         stdout=nowhere,
@@ -118,6 +119,22 @@ def test_a_limit_that_was_right_or_nearly_so_is_left_alone(planted: Planted, res
     state = planted.state(reserve=reserve, then=then, now=now)
     assert judged(answered(state)).fits
     assert judged(answered(state, FULL)).outcome is Outcome.OUT_OF_MEMORY
+
+
+def test_a_neighbour_that_was_never_counted_may_leave(planted: Planted) -> None:
+    state = planted.state(reserve=0, then=GIB, now=0, known=GIB)
+    assert (state["outside_at_cap_bytes"], state["outside_bytes"]) == (OWN, 0), (
+        "from within, half a gigabyte is missing"
+    )
+    assert judged(answered(state, FULL), gone=GIB).outcome is Outcome.OUT_OF_MEMORY
+    assert judged(answered(state), gone=GIB).fits
+    both = planted.state(reserve=0, then=GIB + THEIRS, now=0, known=GIB)
+    assert judged(answered(both, FULL), gone=GIB).outcome is Outcome.UNRELIABLE, "another one was counted, and left too"
+
+
+def test_gone_is_what_others_held_before_and_do_not_after() -> None:
+    assert (gone_bytes(GIB, 0), gone_bytes(0, GIB)) == (GIB, 0)
+    assert (gone_bytes(None, 0), gone_bytes(GIB, None)) == (0, 0)
 
 
 def test_an_error_of_the_users_own_stays_one_whoever_was_there(planted: Planted) -> None:

@@ -44,7 +44,7 @@ from autotune.probe.command.orders import HOOK_VARIABLE, LAUNCHER, HookOrder
 from autotune.probe.command.unwatched import Sampler, judge_unwatched
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
-from autotune.probe.tenants import disturbance
+from autotune.probe.tenants import disturbance, gone_bytes
 from autotune.probe.turns import Turns
 from autotune.probe.wire import new_token
 from autotune.probe.workplace import Workplace
@@ -205,10 +205,12 @@ class CommandLauncher:
         """Run it with the hook in it."""
         assert self.machine is not None
         ended = _without_early_end(self._guarded.ask(request))
+        after_bytes = self._others_bytes()
         return probe_result(
             question,
             ended,
-            disturbed=disturbance(budget, before_bytes, self._others_bytes()),
+            disturbed=disturbance(budget, before_bytes, after_bytes),
+            others_gone_bytes=gone_bytes(before_bytes, after_bytes),
             machine=self.machine,
             budget_bytes=budget.limit_bytes,
             started_at=started_at,
