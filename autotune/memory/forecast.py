@@ -1,7 +1,7 @@
 """What training at any batch size would need of the allocator, foretold from a recording of a few small ones."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from autotune.memory.allocator_config import AllocatorConfig, Unreplayable
@@ -12,6 +12,11 @@ from autotune.model import Form, Phase, Trace
 
 _AGREES = 0.0005
 """Share of the peak within which a forecast is taken for exact: rounding of blocks and the order of frees differ."""
+_MISLED = 0.02
+"""Share of the peak by which more was foretold than was needed, from which on memory follows the size in another way than was
+learned: tensors whose sizes come from the data, as in the routing of experts, have other ones in each step, and a rule through
+two of them may be any. (Less is foretold where a workspace appears only at larger sizes; it grows as the rest does.)"""
+_NO_CAP_BYTES = 1 << 60
 _FIRST_MARGIN = 0.001
 """Share of the cap left free beside a size that failed unexpectedly; doubles with each further one."""
 
@@ -110,14 +115,17 @@ class Forecast:
             )
         return self._known[key]
 
-    def largest(self, step: int, bound: int, cap_bytes: int | None = None) -> int:
+    def largest(self, step: int, bound: int, cap_at: Callable[[int], int] | None = None) -> int:
         """The largest multiple of ``step`` up to ``bound`` expected to be safe; 0 if there is none.
 
         The recorded steps alone are replayed in a fraction of the time, and a size that they do not run at is not safe.
+
+        Args:
+            cap_at: by batch size, another cap than the forecast's own.
         """
-        cap = self.cap_bytes if cap_bytes is None else cap_bytes
 
         def safe(n: int) -> bool:
+            cap = self.cap_bytes if cap_at is None else cap_at(n * step)
             return self._fits_briefly(n * step, cap) and self.expect(n * step, cap).safe
 
         return step * _last(safe, max(1, self.program.skeleton_batch // step), bound // step)
@@ -131,6 +139,10 @@ class Forecast:
             seen = replay(sizes, learned.events, learned.marks, self._config, cap_bytes, learned.streams)
             self._brief[key] = seen.out_of_memory is None
         return self._brief[key]
+
+    def peak_bytes(self, batch_size: int) -> int:
+        """Most that is allocated at a time at this size, whatever the cap."""
+        return self.expect(batch_size, _NO_CAP_BYTES).allocated_bytes
 
     def needed_bytes(self, batch_size: int) -> int:
         """The smallest cap, to within 1 MiB, under which this size is expected to be safe."""
@@ -206,23 +218,60 @@ class Seen:
     """Measured peak; None where it failed."""
 
 
-def corrected_cap(foretold: Forecast, seen: Sequence[Seen]) -> int:
-    """The cap under which the forecast agrees with what was seen; the true one where it agrees already.
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What probes beyond the recording say of a forecast."""
 
-    A size that ran tells by how much its peak was foretold wrongly. A size that failed although it was foretold to be
-    safe needs more than the cap: it bounds the cap from above, with a margin that doubles with each such surprise.
-    """
-    cap = foretold.cap_bytes
-    ran = [one for one in seen if one.safe and one.allocated_bytes]
-    if ran:
-        last = max(ran, key=lambda one: one.batch_size)
-        assert last.allocated_bytes is not None
-        told = foretold.expect(last.batch_size, 2 * foretold.cap_bytes).allocated_bytes
-        if abs(told - last.allocated_bytes) > _AGREES * told:
-            cap = cap * told // last.allocated_bytes
-    margin = _FIRST_MARGIN
-    for one in sorted((one for one in seen if not one.safe), key=lambda one: -one.batch_size):
-        if foretold.expect(one.batch_size, cap).safe:
-            cap = int(min(cap, foretold.needed_bytes(one.batch_size)) * (1 - margin))
-            margin *= 2
-    return cap
+    foretold: Forecast
+    ran: Seen | None
+    """The largest size that ran, if its peak is not as foretold."""
+    share: float
+    """Of the cap: what is left of it, once sizes failed that were foretold to be safe."""
+
+    @classmethod
+    def by(cls, foretold: Forecast, seen: Sequence[Seen]) -> "Correction":
+        """A size that failed although it was foretold to be safe needs more than the cap: it bounds the cap from above, with
+        a margin that doubles with each such surprise."""
+        ran = max(
+            (one for one in seen if one.safe and one.allocated_bytes), key=lambda one: one.batch_size, default=None
+        )
+        found = cls(foretold, ran, 1.0)
+        if ran is not None and abs(found._wrong) <= _AGREES:
+            found = replace(found, ran=None)
+        margin = _FIRST_MARGIN
+        for one in sorted((one for one in seen if not one.safe), key=lambda one: -one.batch_size):
+            cap = found.cap_at(one.batch_size)
+            if foretold.expect(one.batch_size, cap).safe:
+                needed = min(cap, foretold.needed_bytes(one.batch_size)) * (1 - margin)
+                found = replace(found, share=found.share * needed / cap)
+                margin *= 2
+        return found
+
+    @property
+    def _wrong(self) -> float:
+        """By how much more was foretold than was needed, as a share of that."""
+        assert self.ran is not None and self.ran.allocated_bytes is not None
+        return self.foretold.peak_bytes(self.ran.batch_size) / self.ran.allocated_bytes - 1
+
+    @property
+    def misled(self) -> bool:
+        """Whether the recording let expect so much more that it did not show how memory follows the size."""
+        return self.ran is not None and self._wrong > _MISLED
+
+    def cap_at(self, batch_size: int) -> int:
+        """The cap under which the forecast of this size agrees with what was seen; the true one where it agreed already.
+
+        A peak is taken to be as wrong, as a share of it, at every size. Where the recording misled, what is needed is taken
+        to lie on the line through the largest recorded size and the largest that ran.
+        """
+        cap = self.foretold.cap_bytes
+        if self.ran is not None and self.ran.allocated_bytes is not None:
+            size, measured = self.ran.batch_size, self.ran.allocated_bytes
+            first = self.foretold.program.skeleton_batch
+            rise = (measured - self.foretold.peak_bytes(first)) / (size - first)
+            if self.misled and rise > 0:
+                needed = max(1, int(measured + rise * (batch_size - size)))
+                cap = cap * self.foretold.peak_bytes(batch_size) // needed
+            else:
+                cap = cap * self.foretold.peak_bytes(size) // measured
+        return int(cap * self.share)

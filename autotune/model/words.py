@@ -114,7 +114,7 @@ class Form(StrEnum):
         """Training steps that must really happen.
 
         Short: step 1 makes the optimizer's state, step 2 is the first with it resident, step 3 shows that it stays.
-        Long: four steps, evaluation and checkpoint, four steps.
+        Long: four steps, evaluation and checkpoint, four steps; more where they differ in memory (``probe.settling``).
         Timed: two to warm up and eight that count.
         Compare: three under each settings.
         Loading: batches taken.

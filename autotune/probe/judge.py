@@ -131,6 +131,10 @@ def _not_finite(measurement: Measurement) -> tuple[Outcome, Failure] | None:
 def _thrashes(measurement: Measurement, form: Form) -> tuple[Outcome, Failure] | None:
     # What an evaluation leaves cached is dropped in the step after it, once; that is no steady state yet.
     first = max(0, len(measurement.retries_per_step) - form.steady_steps)
+    if (
+        form is Form.LONG
+    ):  # it goes on where steps differ in memory, and then all that follow the eight are to be steady
+        first = min(first, measurement.steps_skipped + form.steps)
     last = [n for i, n in enumerate(measurement.retries_per_step) if i >= first and i != measurement.evaluated_after]
     if not any(last):
         return None

@@ -20,7 +20,8 @@ from autotune.probe.loading import load_batches
 from autotune.probe.meter import CudaMeter
 from autotune.probe.order import Order
 from autotune.probe.recorder import Recorder
-from autotune.probe.steps import SCALER_STEPS, Steps, storage_bytes
+from autotune.probe.settling import MOST_STEPS
+from autotune.probe.steps import Steps, storage_bytes
 from autotune.workload.task import Workload
 
 
@@ -150,11 +151,11 @@ def _run_pass(order: Order, steps: Steps, group: Group) -> None:
     recorder.facts["steps_asked"] = asked
     # A recording is of one kind of batch: what follows the size is told by comparing passes.
     rotating = form.rotating_steps if recorder.history is None else 0
-    for number in range(1, SCALER_STEPS + 1):
+    for number in range(1, MOST_STEPS + 1):
         steps.run(number, candidate=recorder.executed % steps.candidates if recorder.executed < rotating else 0)
         if before_pause is not None and recorder.executed >= before_pause and not steps.paused:
             steps.pause(checkpoint=form is Form.LONG)
-        if number >= asked and not group.any(not steps.enough(asked, number)):
+        if number >= asked and not group.any(not steps.enough(form, number)):
             break
     recorder.facts["candidates"] = min(steps.candidates, max(1, rotating))
     if form is Form.SHORT:

@@ -42,6 +42,9 @@ class Recorder:
         self.retries: list[int] = []
         self.allocated_after: list[int] = []
         """Less the batch itself, whose size may vary from step to step."""
+        self.step_peaks: list[int | None] = []
+        """Allocated bytes at most in each step; None where no allocator counts them."""
+        self._step_peak: int | None = None
         self.timed: list[bool] = []
         """For each step whether it counts: a skipped one is faster than training is, one on a shorter batch than others."""
         self.executed = 0
@@ -83,7 +86,17 @@ class Recorder:
         """Say that the model of all ranks is called, in which this one may have to wait for others."""
         self._channel.send("mark", phase=self.phase, step=self.step, batch_size=self.batch_size, arrived=True)
 
+    def begin_step(self) -> None:
+        """What was there at most is asked about from here on."""
+        self._step_peak = None
+
+    def end_step(self) -> None:
+        """Keep what was there at most in this step."""
+        self.step_peaks.append(self._step_peak)
+
     def _note(self, phase: Phase, peak: Peak) -> None:
+        if peak.reserved_bytes is not None:
+            self._step_peak = max(peak.allocated_bytes, self._step_peak or 0)
         known = self._peaks.get(phase)
         if known is not None:
             reserved = None if peak.reserved_bytes is None else max(peak.reserved_bytes, known.reserved_bytes or 0)

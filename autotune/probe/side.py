@@ -18,7 +18,7 @@ from autotune.probe.group import Group
 from autotune.probe.measure import make_optimizer, place
 from autotune.probe.pieces import fresh
 from autotune.probe.recorder import Recorder
-from autotune.probe.steps import SCALER_STEPS
+from autotune.probe.settling import MOST_STEPS
 from autotune.probe.worker import set_seed
 from autotune.workload.task import Workload
 
@@ -152,7 +152,7 @@ class Side:
                 run.losses.append(None)
                 return None
             run.skipped += 1
-            if run.skipped >= SCALER_STEPS:
+            if run.skipped >= MOST_STEPS:
                 return None
             buffers.put_back(self.model, before)
 

@@ -17,14 +17,9 @@ from autotune.apply.ranks import local
 from autotune.errors import WorkloadError
 from autotune.model import Compile, Form, Parallel, Phase
 from autotune.probe.recorder import Recorder
+from autotune.probe.settling import MOST_STEPS, enough
 from autotune.workload.batch import batch_bytes, describe, tensors, to_device
 from autotune.workload.task import Workload
-
-SETTLE_STEPS = 6
-"""A short probe goes on to this many steps while allocator retries have not settled; the long form has its second half
-to show it."""
-SCALER_STEPS = 30
-"""... and to this many while the gradient scaler still skips: it halves from 65536 = 2**16 once a step."""
 
 
 class Steps:
@@ -103,6 +98,7 @@ class Steps:
         batch to train on.
         """
         recorder, applied = self.recorder, self._applied
+        recorder.begin_step()
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
         at = self.before + number
         compiled = applied.compile_counts()
@@ -133,6 +129,7 @@ class Steps:
         self._count_step(took, forward_calls=self._calls - calls, loss=loss, timed=share == 1 and candidate == 0)
         del total, loss
         recorder.retries.append(recorder.meter.retries() - retries)
+        recorder.end_step()
         if took:
             recorder.allocated_after.append(recorder.meter.allocated() - self.batch_on_device)
             state = [t for s in state_here(self._optimizer) for t in tensors(s)]
@@ -222,7 +219,7 @@ class Steps:
             self.recorder.skipped += 1
         elif real:
             if self.recorder.losses is None:
-                self.recorder.losses = torch.zeros(SCALER_STEPS + sum(map(len, Form.LONG.mixtures)), device=loss.device)
+                self.recorder.losses = torch.zeros(MOST_STEPS + sum(map(len, Form.LONG.mixtures)), device=loss.device)
             self.recorder.losses[self.recorder.executed] = loss
             self.recorder.executed += 1
 
@@ -231,15 +228,17 @@ class Steps:
         earlier = (kept() for kept in self._losses[:-1])
         return sum(loss is not None and loss.grad_fn is not None for loss in earlier)
 
-    def enough(self, asked: int, number: int) -> bool:
+    def enough(self, form: Form, number: int) -> bool:
         """Whether the probe may end after step ``number``."""
-        recorder = self.recorder
-        if number < asked:
-            return False
-        if recorder.skipped and recorder.executed < asked:
-            return number >= SCALER_STEPS
-        unsettled = any(recorder.retries[-Form.SHORT.steady_steps :])
-        return not unsettled or number >= max(asked, SETTLE_STEPS)
+        seen = self.recorder
+        return enough(
+            form,
+            number=number,
+            executed=seen.executed,
+            skipped=seen.skipped,
+            retries=seen.retries,
+            peaks=seen.step_peaks,
+        )
 
     def pause(self, *, checkpoint: bool) -> None:
         """What real training does between steps: evaluation and a checkpoint, once optimizer state is resident."""

@@ -7,7 +7,7 @@ of the probes that ran (``memory.hull``).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.memory.forecast import Forecast, Seen, corrected_cap, forecast
+from autotune.memory.forecast import Correction, Forecast, Seen, forecast
 from autotune.memory.hull import NEAREST_FACTOR, Censored, Hull, Sample, fit_hull
 from autotune.model import Cause, Form, Prediction, ProbeResult, Reason
 from autotune.search.evidence import Evidence, Standing
@@ -78,16 +78,17 @@ def guess(
     top = bound if high is None else high - step
     foretold = recorded(history, allocator, varies=varies)
     if foretold is not None:
-        cap_bytes = corrected_cap(foretold, _seen(evidence, foretold.program.skeleton_batch))
+        correction = Correction.by(foretold, _seen(evidence, foretold.program.skeleton_batch))
+        cap_at = correction.cap_at
         certified = evidence.findings[low].standing is Standing.CERTIFIED
-        if high is None and certified and low < top and not foretold.expect(low + step, cap_bytes).safe:
+        if high is None and certified and low < top and not foretold.expect(low + step, cap_at(low + step)).safe:
             return Guess(low, certify=True)  # as expected: nothing to look for
         if high is not None and top == low:  # closed: what is behind the failure is all that is left to foretell
-            sharp = cap_bytes == foretold.cap_bytes and not foretold.program.uncertain_bytes(low)[1]
+            sharp = cap_at(low) == foretold.cap_bytes and not foretold.program.uncertain_bytes(low)[1]
             return Guess(low, certify=True, beyond=_beyond(foretold, low, high, step, bound) if sharp else None)
-        size = foretold.largest(step, top, cap_bytes)
-        doubt_bytes = foretold.program.uncertain_bytes(size)[1]
-        sure = foretold.largest(step, top, cap_bytes - doubt_bytes) if doubt_bytes else size
+        size = foretold.largest(step, top, cap_at)
+        doubt_bytes = 0 if correction.misled else foretold.program.uncertain_bytes(size)[1]
+        sure = foretold.largest(step, top, lambda n: cap_at(n) - doubt_bytes) if doubt_bytes else size
         return Guess(max(low, sure), certify=True, hoped=size)
     if evidence.short_form_misled or (high is not None and evidence.findings[high].cause not in _MEMORY_CAUSES):
         return None  # the peaks of short probes say nothing of the long form, or memory is not what ends here

@@ -55,6 +55,7 @@ def test_the_limit_is_foretold_certified_and_refuted_in_three_probes(found: Sear
     assert prediction is not None
     assert abs(prediction.limit - found.answer.max_batch) <= max(1, found.answer.max_batch // 50)
     measured = found.certificate.measurement
+    assert measured.steps_executed == 8, "its steps do not differ in memory"
     assert measured.peak_allocated_bytes and measured.peak_reserved_bytes
     assert abs(prediction.allocated_bytes / measured.peak_allocated_bytes - 1) < 0.005
     assert abs(prediction.reserved_bytes / measured.peak_reserved_bytes - 1) < 0.02
@@ -62,6 +63,17 @@ def test_the_limit_is_foretold_certified_and_refuted_in_three_probes(found: Sear
 
 
 @pytest.mark.parametrize("allocator", ["native", "expandable_segments"])
+def test_where_the_data_says_how_large_tensors_are_few_probes_find_a_limit_that_thirty_steps_certify(
+    search: Search,
+) -> None:
+    routed = search("experts.py", memory_limit="8GiB")
+    certificate = routed.certificate.measurement
+    assert certificate.steps_executed == 30 and not any(certificate.retries_per_step[8:])
+    assert routed.answer.refuted_at is not None and routed.answer.limited_by in {"device_memory", "thrashing"}
+    assert (certificate.peak_device_bytes or 0) > 0.85 * 8 * GIB, "near the limit"
+    assert len(routed.probes) <= 9
+
+
 def test_a_replay_of_the_largest_recorded_size_has_the_allocators_own_peaks(search: Search, allocator: str) -> None:
     result = search("mlp.py", allocator=allocator, max_batch=24)
     _, trace = recording(result)

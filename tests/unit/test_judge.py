@@ -72,6 +72,8 @@ def test_a_loss_that_is_not_finite_is_unstable() -> None:
         (Form.LONG, (4, 3, 3, 4, 3, 1, 0, 0), True),  # ... at 485, where it is slower
         (Form.LONG, (0, 0, 0, 0, 0, 0, 0, 1), True),
         (Form.LONG, (1, 0, 1, 0, 1, 0, 1, 0), True),
+        (Form.LONG, (3, 2, 1, 2, 1, 1, 1, 1) + (0,) * 22, False),  # went on, since its steps differ: warm-up only
+        (Form.LONG, (0,) * 8 + (1,) + (0,) * 21, True),
         (Form.SHORT, (3, 2, 0, 0), False),
         (Form.SHORT, (2, 0, 1, 2, 0, 0), False),  # ... at 475
         (Form.SHORT, (4, 3, 3, 4, 3, 1), True),
@@ -81,6 +83,12 @@ def test_a_loss_that_is_not_finite_is_unstable() -> None:
 def test_a_single_retry_in_the_last_steps_is_thrashing(form: Form, retries: tuple[int, ...], thrashes: bool) -> None:
     found = verdict(replace(GOOD, retries_per_step=retries), form=form)
     assert found == ((Outcome.UNSAFE, Cause.THRASHING) if thrashes else None)
+
+
+def test_steps_that_the_scaler_skipped_do_not_count_among_the_eight() -> None:
+    skipped = replace(GOOD, steps_skipped=5, retries_per_step=(0,) * 5 + (1,) * 4 + (0,) * 4)
+    assert verdict(skipped) is None
+    assert verdict(replace(skipped, steps_executed=25, retries_per_step=(0,) * 13 + (1,) + (0,) * 16)) is not None
 
 
 def test_a_peak_above_the_budget_is_unsafe_and_one_at_it_is_not() -> None:

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from autotune.memory.allocator_config import Unreplayable
-from autotune.memory.forecast import Forecast, Seen, corrected_cap, forecast, learn
+from autotune.memory.forecast import Correction, Forecast, Seen, forecast, learn
 from autotune.memory.program import Program
 from autotune.model import Form, Phase, Question, Reason, Settings, Trace
 from autotune.units import KIB, MIB
@@ -85,7 +85,7 @@ def test_thrashing_is_not_safe_and_no_out_of_memory(allocator: str, mib: int) ->
 def test_the_largest_size_is_the_true_limit(mib: int, allocator: str) -> None:
     cap = mib * MIB
     assert foretold(allocator, cap).largest(1, 1 << 24) == true_limit(allocator, cap)
-    assert foretold(allocator).largest(1, 1 << 24, cap) == true_limit(allocator, cap), "under another cap"
+    assert foretold(allocator).largest(1, 1 << 24, lambda size: cap) == true_limit(allocator, cap), "under another cap"
 
 
 @pytest.mark.parametrize("step", [2, 3, 8, 40])
@@ -101,7 +101,7 @@ def test_the_largest_size_is_within_the_bound(bound: int) -> None:
 
 
 def test_where_nothing_fits_the_largest_size_is_none_at_all() -> None:
-    assert foretold().largest(1, 1000, 30 * MIB) == 0
+    assert foretold().largest(1, 1000, lambda size: 30 * MIB) == 0
     assert foretold().largest(200, 1000) == 0
     assert foretold().largest(8, 7) == 0
 
@@ -153,32 +153,54 @@ def told(batch_size: int) -> int:
     return foretold().expect(batch_size, 2 * CAP).allocated_bytes
 
 
+def cap_at(batch_size: int, *seen: Seen) -> int:
+    return Correction.by(foretold(), seen).cap_at(batch_size)
+
+
 def test_what_agrees_corrects_nothing() -> None:
     limit = true_limit("", CAP)
     for ran in ([], [Seen(limit, True, told(limit))], [Seen(limit, True, told(limit) * 10_004 // 10_000)]):
-        assert corrected_cap(foretold(), ran) == CAP
-    assert corrected_cap(foretold(), [Seen(limit, True, None)]) == CAP
-    assert corrected_cap(foretold(), [Seen(limit + 1, False, None)]) == CAP, "was foretold to fail"
+        assert cap_at(limit, *ran) == CAP
+    assert cap_at(limit, Seen(limit, True, None)) == CAP
+    assert cap_at(limit, Seen(limit + 1, False, None)) == CAP, "was foretold to fail"
 
 
-@pytest.mark.parametrize("share", [0.8, 0.95, 1.01, 1.1, 1.5])
+@pytest.mark.parametrize("share", [0.985, 1.01, 1.1, 1.5])
 def test_a_peak_foretold_wrongly_moves_the_cap_in_proportion(share: float) -> None:
-    ran = [Seen(40, True, int(told(40) * share))]
-    assert corrected_cap(foretold(), ran) == pytest.approx(CAP / share, rel=1e-6)
+    for size in (10, 40, 60):
+        assert cap_at(size, Seen(40, True, int(told(40) * share))) == pytest.approx(CAP / share, rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.85, 0.9, 0.975])
+def test_much_less_than_foretold_is_a_line_from_the_recording_through_what_ran(share: float) -> None:
+    first = foretold().program.skeleton_batch
+    ran = Seen(40, True, int(told(40) * share))
+    assert ran.allocated_bytes is not None
+    rise = (ran.allocated_bytes - told(first)) / (40 - first)
+    for size in (20, 40, 60):
+        needed = ran.allocated_bytes + rise * (size - 40)
+        assert cap_at(size, ran) == pytest.approx(CAP * foretold().peak_bytes(size) / needed, rel=1e-6)
+
+
+def test_less_than_was_recorded_is_no_line() -> None:
+    """Nothing grows along a line that falls; every size would be safe."""
+    first = foretold().program.skeleton_batch
+    assert cap_at(400, Seen(40, True, told(first) - 1)) == CAP * told(40) // (told(first) - 1)
 
 
 def test_the_largest_size_that_ran_counts() -> None:
     ran = [Seen(60, True, told(60) * 2), Seen(40, True, told(40) * 3), Seen(50, True, told(50))]
-    assert corrected_cap(foretold(), ran) == CAP // 2
+    assert cap_at(60, *ran) == CAP // 2
 
 
 def test_a_size_that_failed_unexpectedly_is_foretold_to_fail_from_then_on() -> None:
     limit = true_limit("", CAP)
     for failed in (limit, limit - 1, limit - 10, limit // 2, 4):
-        cap = corrected_cap(foretold(), [Seen(failed, False, None)])
+        correction = Correction.by(foretold(), [Seen(failed, False, None)])
+        cap = correction.cap_at(failed)
         assert cap < CAP
         assert not foretold().expect(failed, cap).safe
-        assert foretold().largest(1, failed, cap) < failed
+        assert foretold().largest(1, failed, correction.cap_at) < failed
 
 
 def test_each_further_failure_doubles_the_margin() -> None:
@@ -186,19 +208,18 @@ def test_each_further_failure_doubles_the_margin() -> None:
     seen: list[Seen] = []
     margins = []
     while len(seen) < 6:
-        failed = foretold().largest(1, limit, corrected_cap(foretold(), seen))
+        failed = foretold().largest(1, limit, Correction.by(foretold(), seen).cap_at)
         seen.append(Seen(failed, False, None))
-        cap = corrected_cap(foretold(), seen)
-        margins.append(1 - cap / foretold().needed_bytes(failed))
+        margins.append(1 - cap_at(failed, *seen) / foretold().needed_bytes(failed))
     assert margins == pytest.approx([0.001 * 2**n for n in range(6)], abs=1e-4)
-    assert corrected_cap(foretold(), seen[::-1]) == cap, "the order does not matter"
+    assert cap_at(limit, *seen[::-1]) == cap_at(limit, *seen), "the order does not matter"
 
 
 def test_a_failure_is_judged_after_the_correction_by_what_ran() -> None:
     """Half as much again as foretold explains the failure, which then corrects no more."""
     limit = true_limit("", CAP)
     ran = Seen(30, True, told(30) * 3 // 2)
-    assert corrected_cap(foretold(), [ran, Seen(limit - 1, False, None)]) == corrected_cap(foretold(), [ran])
+    assert cap_at(limit, ran, Seen(limit - 1, False, None)) == cap_at(limit, ran)
 
 
 def test_where_the_truth_differs_by_a_share_the_correction_finds_its_limit() -> None:
@@ -207,5 +228,5 @@ def test_where_the_truth_differs_by_a_share_the_correction_finds_its_limit() -> 
     workload = with_more(NET, extra)
     device = PlantedDevice(workload=workload, limit_bytes=CAP, outside_bytes=0)
     ran = run(workload, "", CAP, 45, Form.LONG)
-    cap = corrected_cap(foretold(), [Seen(45, True, ran.process.allocated_bytes)])
-    assert abs(foretold().largest(1, 200, cap) - device.limits(120)[-1]) <= 1
+    correction = Correction.by(foretold(), [Seen(45, True, ran.process.allocated_bytes)])
+    assert abs(foretold().largest(1, 200, correction.cap_at) - device.limits(120)[-1]) <= 1

@@ -23,7 +23,8 @@ from autotune.probe.host import available_bytes
 from autotune.probe.meter import CudaMeter, make_meter
 from autotune.probe.raised import told
 from autotune.probe.recorder import Recorder
-from autotune.probe.steps import SETTLE_STEPS, storage_bytes
+from autotune.probe.settling import SETTLE_STEPS
+from autotune.probe.steps import storage_bytes
 from autotune.probe.wire import Channel
 from autotune.workload.batch import tensors
 
