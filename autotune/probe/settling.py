@@ -11,7 +11,7 @@ to show it."""
 MOST_STEPS = 30
 """... and to this many while the gradient scaler still skips, which halves from 65536 = 2**16 once a step; the long form as well
 where its steps differ in memory."""
-DIFFERS_SHARE = 0.001
+DIFFERS_SHARE = 0.0001
 DIFFERS_LEAST_BYTES = MIB
 """Peaks of steady steps on batches of one shape are the same to the byte, or differ by more than this share and this much."""
 

@@ -62,7 +62,6 @@ def test_the_limit_is_foretold_certified_and_refuted_in_three_probes(found: Sear
     assert len(found.probes) <= 4, [(p.batch_size, p.reason, p.outcome) for p in found.probes]
 
 
-@pytest.mark.parametrize("allocator", ["native", "expandable_segments"])
 def test_where_the_data_says_how_large_tensors_are_few_probes_find_a_limit_that_thirty_steps_certify(
     search: Search,
 ) -> None:
@@ -74,6 +73,7 @@ def test_where_the_data_says_how_large_tensors_are_few_probes_find_a_limit_that_
     assert len(routed.probes) <= 9
 
 
+@pytest.mark.parametrize("allocator", ["native", "expandable_segments"])
 def test_a_replay_of_the_largest_recorded_size_has_the_allocators_own_peaks(search: Search, allocator: str) -> None:
     result = search("mlp.py", allocator=allocator, max_batch=24)
     _, trace = recording(result)
