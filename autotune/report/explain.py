@@ -7,7 +7,7 @@ from autotune.errors import UsageError
 from autotune.memory.explain import explain as explain_foretold
 from autotune.memory.forecast import Forecast, forecast
 from autotune.model import Explanation, Foretold, Form, ProbeResult, Reason, SearchRecord, Settings
-from autotune.search.apart import Apart
+from autotune.search.apart import Apart, plain
 from autotune.search.guide import recorded
 
 FARTHEST = 16
@@ -37,7 +37,7 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
     if batch_size < 1:
         raise UsageError(f"{batch_size} is not a batch size", hint="name one from 1 on: --batch 1")
     won = (record.answer.settings if record.answer else None) or record.plan.settings
-    probes = [probe for probe in probes if _of_memory(probe.settings) == _of_memory(won)]
+    probes = [probe for probe in probes if of_memory(probe.settings) == of_memory(won)]
     foretold, why_not = _foretold(record, probes, batch_size)
     measured = _measured(probes, batch_size)
     if foretold is None and measured is None:
@@ -56,9 +56,9 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
     )
 
 
-def _of_memory(settings: Settings) -> Settings:
+def of_memory(settings: Settings) -> Settings:
     """What allocations depend on: other settings make others. A recording tells of any configuration of the allocator."""
-    return replace(settings, allocator="", accumulate=1)
+    return replace(plain(settings), allocator="")
 
 
 def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int) -> tuple[Foretold | None, str]:

@@ -1,8 +1,8 @@
-"""What the peak of a training step consists of, as text and as JSON. Pure."""
+"""What the peak of a training step consists of, as text. Pure."""
 
 from collections.abc import Sequence
 
-from autotune.model import Findings, KindBytes, MemoryKind, NamedBytes, OperatorCost, Peak
+from autotune.model import Findings, KindBytes, MemoryKind, NamedBytes, OperatorCost
 from autotune.report.columns import align
 from autotune.units import format_bytes, format_seconds
 
@@ -48,11 +48,6 @@ def peak_lines(findings: Findings) -> list[str]:
     lines += _operators("operators by time:", peak.operators_by_time)
     lines += _operators("operators by memory they allocate in a step:", peak.operators_by_memory)
     return [*lines, *(f"  {note}" for note in peak.notes)]
-
-
-def peak_facts(findings: Findings) -> Peak | None:
-    """All of it, for programs."""
-    return findings.peak
 
 
 def _row(one: KindBytes, whole: int) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import base64
 import hashlib
 from pathlib import Path
 
+from autotune.report.columns import instant_words
 from autotune.report.page.drawing import Figure
-from autotune.report.page.facts import instant
 from autotune.report.page.figures import figures
 from autotune.report.page.tables import ROLES, rank_table, ranks_note
 from autotune.report.page.view import View
@@ -37,7 +37,7 @@ def render_html(view: View) -> str:
         "bytes": format_bytes,
         "seconds": format_seconds,
         "rate": format_rate,
-        "instant": instant,
+        "instant": instant_words,
     }
     environment.globals |= {"share": format_share, "roles": ROLES, "rank_table": rank_table, "ranks_note": ranks_note}
     shown = figures(view)
