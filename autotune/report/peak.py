@@ -69,7 +69,12 @@ def _operators(title: str, costs: Sequence[OperatorCost]) -> list[str]:
     if not costs:
         return []
     rows = [
-        (one.name, format_seconds(one.seconds), f"{one.calls} calls", format_bytes(one.allocated_bytes))
+        (
+            one.name,
+            format_seconds(one.seconds),
+            f"{one.calls} call{'' if one.calls == 1 else 's'}",
+            format_bytes(one.allocated_bytes),
+        )
         for one in costs[:_NAMED]
     ]
     return [f"  {title}", *_indented(align(rows), 4)]

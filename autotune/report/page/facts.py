@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from autotune.model import ProbeResult, SearchRecord
 from autotune.report.columns import instant_words
 from autotune.report.ranks import together_words
+from autotune.report.setting_words import given_words
 from autotune.report.words import format_count
 from autotune.units import format_bytes, format_seconds
 
@@ -25,7 +26,8 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
                 ("began", instant_words(record.created)),
                 ("ended", instant_words(record.finished) if record.finished else ""),
                 ("probes took", format_seconds(took) if probes else ""),
-                ("probes", f"{len(probes)}, {failed or 'none'} of them failed"),
+                ("probes", f"{len(probes)}, {failed or 'none'} of them failed" if probes else "0"),
+                ("your settings", given_words(record.plan.settings)),
                 ("ranks", f"{together} in each probe" if (together := together_words(record.plan)) else ""),
                 ("seed", str(record.plan.seed)),
                 ("autotune", record.version),

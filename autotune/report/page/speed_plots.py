@@ -119,7 +119,7 @@ def times_figure(view: View) -> Figure | None:
         caption="Time of each measured step divided by its samples, so that batch sizes compare; warm-up steps are left "
         "out. Further left is faster.",
         spec={"data": data, "layout": layout},
-        table=times_table(rows),
+        table=times_table(view),
     )
 
 
