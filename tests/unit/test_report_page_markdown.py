@@ -36,10 +36,19 @@ def test_one_size_is_the_recommended_one_and_the_others_have_the_same_settings()
 
 def test_what_begins_like_a_list_a_heading_or_a_rule_is_text() -> None:
     record, probes = RECORD, PROBES
-    notes = ("1. one", "12) twelve", "- dash", "+ plus", "--- rule", "# 7", "=== under")
+    notes = ("1. one", "12) twelve", "- dash", "+ plus", "---", "--option", "# 7", "===")
     text = render_markdown(build_view(replace(record, workload=replace(record.workload, notes=notes)), probes))
     lines = [line for line in text.splitlines() if line.startswith("- ")]
-    escaped = {r"- 1\. one", r"- 12\) twelve", r"- \- dash", r"- \+ plus", r"- \--- rule", r"- \# 7", r"- \=== under"}
+    escaped = {
+        r"- 1\. one",
+        r"- 12\) twelve",
+        r"- \- dash",
+        r"- \+ plus",
+        r"- \---",
+        "- --option",
+        r"- \# 7",
+        r"- \===",
+    }
     assert escaped <= set(lines)
 
 

@@ -151,7 +151,12 @@ def test_the_report_of_a_prediction_says_that_one_process_stood_in() -> None:
         assert "Predicted for 8 ranks, which were not run: batch size 24" in lead and "autotune max-batch " in text
         assert "(24 \N{MULTIPLICATION SIGN} 8 devices = 192 samples a step)" in lead
         assert "with your own settings (parallel=zero)." in lead
-        assert "Train with" not in text and "torchrun" not in text and "Against yours" not in text
+        assert (
+            "safe batch" not in text
+            and "Train with" not in text
+            and "torchrun" not in text
+            and "Against yours" not in text
+        )
         assert "trained together" not in text and "train together" not in text and "certified" not in text
     assert "one process stands in for 8" in search_lines(record, probes)
 

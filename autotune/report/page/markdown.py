@@ -23,7 +23,7 @@ from autotune.report.quoted import block, code
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes
 
-_SPECIAL = re.compile(r"([\\`*_\[\]#|~$]|^[-+=](?=.))")
+_SPECIAL = re.compile(r"([\\`*_\[\]#|~$]|^[-+](?=\s)|^[-=](?=[-=]+$))")
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _MOST_ROWS = 60
@@ -81,7 +81,7 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
     end = f"{answer.refuted_at} fails" if answer.refuted_at else answer.bound
     rows: tuple[tuple[str, ...], ...] = (
         *([] if view.predicted else [("speed", f"{rate} samples/s{_in_all(answer)}{_against(answer)}")]),
-        ("largest safe batch", f"{answer.max_batch}; {end}"),
+        (f"largest {'predicted' if view.predicted else 'safe'} batch", f"{answer.max_batch}; {end}"),
         ("peak memory", format_share(answer.peak_bytes, answer.budget_bytes)),
         ("device", view.device),
     )
