@@ -36,7 +36,8 @@ def lines(snapshot: Snapshot) -> list[Line]:
     found += _trainings(snapshot.trainings, snapshot.taken)
     found += _probes(snapshot.devices)
     found += _searches(snapshot.searches)
-    found += [Line(f"- {note}", Health.NOTE) for note in snapshot.notes]
+    if snapshot.notes:
+        found += [Line(""), *(Line(f"- {note}", Health.NOTE) for note in snapshot.notes)]
     return found
 
 
