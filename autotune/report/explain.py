@@ -52,7 +52,7 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
         foretold=foretold,
         why_not=why_not,
         measured=measured,
-        smaller=_smaller(probes, batch_size) if measured else None,
+        smaller=_smaller(probes, measured) if measured else None,
     )
 
 
@@ -103,9 +103,12 @@ def _measured(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | N
     return max(here, key=lambda probe: (probe.fits, probe.form is Form.LONG), default=None)
 
 
-def _smaller(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | None:
-    """The largest that is at most half as large, so that noise counts little; else the smallest."""
-    fitted = [p for p in probes if p.fits and p.batch_size < batch_size and p.measurement.phases and _tells(p)]
+def _smaller(probes: Sequence[ProbeResult], measured: ProbeResult) -> ProbeResult | None:
+    """The largest that is at most half as large, so that noise counts little, of the same form if there is one, since each
+    form holds more or less of its own; else the smallest."""
+    size = measured.batch_size
+    fitted = [p for p in probes if p.fits and p.batch_size < size and p.measurement.phases and _tells(p)]
     fitted.sort(key=lambda probe: probe.batch_size)
-    far = [probe for probe in fitted if 2 * probe.batch_size <= batch_size]
-    return far[-1] if far else fitted[0] if fitted else None
+    far = [probe for probe in fitted if 2 * probe.batch_size <= size]
+    alike = [probe for probe in far if probe.form is measured.form]
+    return next((of[at] for of, at in ((alike, -1), (far, -1), (fitted, 0)) if of), None)
