@@ -7,9 +7,10 @@ import pytest
 
 from autotune.model import Cause, Form, Outcome, SearchState
 from autotune.report.page.build import build_view
+from autotune.report.page.html import render_html
 from autotune.report.page.markdown import render_markdown
 from tests.cli.results import PROBES, RECORD, failing
-from tests.unit.report_pages import hostile, many, tuned, without_answer
+from tests.unit.report_pages import BF16, hostile, many, tuned, without_answer
 
 
 def test_the_answer_comes_first() -> None:
@@ -25,6 +26,9 @@ def test_own_settings_that_were_never_timed_are_not_what_the_speed_is_of() -> No
     timed = tuple(p for p in probes if p.settings != record.plan.settings or p.form is Form.COMPARE)
     text = render_markdown(build_view(record, timed))
     assert "| speed | 306 samples/s; your own settings were not timed |" in text
+    untimed = replace(PROBES[5].measurement, step_seconds=())
+    view = build_view(record, tuple(replace(p, measurement=untimed) if p.settings == BF16 else p for p in probes))
+    assert "| speed | not timed |" in render_markdown(view) and "these settings were not timed" in render_html(view)
     assert "with `precision=bf16`" in text and "with your own settings" not in text.partition("<details>")[0]
 
 

@@ -77,10 +77,9 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
     own = f" ({code(view.own_settings)})" if view.own_settings else ""
     yield f"**{lead} batch size {answer.batch_size}**{held}, with {settings or f'your own settings{own}'}."
     yield ""
-    rate = format_rate(answer.samples_per_second)
     end = f"{answer.refuted_at} fails" if answer.refuted_at else answer.bound
     rows: tuple[tuple[str, ...], ...] = (
-        *([] if view.predicted else [("speed", f"{rate} samples/s{_in_all(answer)}{_against(answer)}")]),
+        *([] if view.predicted else [("speed", _speed(answer))]),
         (f"largest {'predicted' if view.predicted else 'safe'} batch", f"{answer.max_batch}; {end}"),
         ("peak memory", format_share(answer.peak_bytes, answer.budget_bytes)),
         ("device", view.device),
@@ -92,18 +91,18 @@ def _answer(view: View, answer: Answer) -> Iterator[str]:
         yield from ("", *block(command))
 
 
-def _in_all(answer: Answer) -> str:
-    together = answer.all_ranks_samples_per_second
-    return "" if together is None else f" in each rank, {format_rate(together)} in all"
-
-
-def _against(answer: Answer) -> str:
+def _speed(answer: Answer) -> str:
+    """That of the answer, against that of the user's own settings."""
+    if answer.samples_per_second is None:
+        return "not timed"
+    words, together = f"{format_rate(answer.samples_per_second)} samples/s", answer.all_ranks_samples_per_second
+    words += "" if together is None else f" in each rank, {format_rate(together)} in all"
     if not answer.changes:
-        return ""
-    if not answer.speedup:
-        return "; your own settings were not timed"
+        return words
+    if answer.speedup is None:
+        return f"{words}; your own settings were not timed"
     own = f"{format_rate(answer.own_samples_per_second)} samples/s at batch {answer.own_batch}"
-    return f", {answer.speedup:.2f} times as fast as your own settings ({own})"
+    return f"{words}, {answer.speedup:.2f} times as fast as your own settings ({own})"
 
 
 def _no_answer(view: View, ended: NoAnswer | None) -> Iterator[str]:
