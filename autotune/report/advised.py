@@ -1,6 +1,6 @@
-"""What may be changed to need less memory, and the files for the memory viewer, as text and as JSON. Pure."""
+"""What may be changed to need less memory, and the files for the memory viewer, as text. Pure."""
 
-from autotune.model import Advice, Advised, Findings, Snapshots
+from autotune.model import Advice, Findings
 from autotune.units import format_bytes
 
 
@@ -22,11 +22,6 @@ def advice_lines(findings: Findings) -> list[str]:
     return lines
 
 
-def advice_facts(findings: Findings) -> Advised | None:
-    """All of it, for programs."""
-    return findings.advised
-
-
 def snapshot_lines(findings: Findings) -> list[str]:
     """Where the files are."""
     files = findings.snapshots
@@ -39,11 +34,6 @@ def snapshot_lines(findings: Findings) -> list[str]:
     if files.out_of_memory:
         lines.append(f"  {files.out_of_memory}: the moment at which memory ran out")
     return [*lines, *([f"  {files.note}"] if files.note else [])]
-
-
-def snapshot_facts(findings: Findings) -> Snapshots | None:
-    """All of it, for programs."""
-    return findings.snapshots
 
 
 def _worth(one: Advice) -> str:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from autotune.knobs import knob_of
 from autotune.knobs.choosing import wanted
 from autotune.model import Choice, Parallel, Plan, SearchResult, Settings, Source
-from autotune.report.fields import Asked, Document
-from autotune.report.fields import Settings as SettingsFields
+from autotune.report.fields import Document
+from autotune.report.settings_fields import Asked
+from autotune.report.settings_fields import Settings as SettingsFields
 from autotune.search.settings.sizes import share_of
 
 _PLAIN = (

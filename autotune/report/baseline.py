@@ -1,10 +1,8 @@
 """What the user's own settings reach, to compare with those that are recommended."""
 
-from dataclasses import replace
-
-from autotune.model import Form, Outcome, ProbeResult, SearchResult, Settings
+from autotune.model import Form, Outcome, ProbeResult, SearchResult
 from autotune.report.evidence import certificate
-from autotune.search.apart import Apart
+from autotune.search.apart import Apart, plain
 
 _PRECISE = frozenset({Form.LONG, Form.TIMED})
 """Forms with enough timed steps; what short ones say counts only where there is nothing else."""
@@ -18,8 +16,8 @@ def baseline(result: SearchResult) -> ProbeResult | None:
     a size that is not the answer's, says nothing of training. Accumulation is no matter of speed here: it follows from the
     effective batch, whatever else is changed.
     """
-    own = _without_accumulation(result.plan.settings)
-    probes = [p for p in Apart.of(result.probes).training if _without_accumulation(p.settings) == own]
+    own = plain(result.plan.settings)
+    probes = [p for p in Apart.of(result.probes).training if plain(p.settings) == own]
     unsafe = {p.batch_size for p in probes if not p.fits and p.outcome is not Outcome.UNRELIABLE}
     timed = [p for p in probes if p.form in _TRAINING and p.fits and p.batch_size not in unsafe]
     timed = [p for p in timed if p.samples_per_second is not None]
@@ -41,8 +39,4 @@ def throughput(result: SearchResult) -> float | None:
 
 def is_own(result: SearchResult) -> bool:
     """Whether the answer's settings are the user's own, accumulation left aside."""
-    return _without_accumulation(result.settings) == _without_accumulation(result.plan.settings)
-
-
-def _without_accumulation(settings: Settings) -> Settings:
-    return replace(settings, accumulate=1)
+    return plain(result.settings) == plain(result.plan.settings)

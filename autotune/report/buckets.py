@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from autotune.errors import NothingFits
 from autotune.model import Bucketed, BucketResult, LengthBucket
 from autotune.report.advice import advice
-from autotune.report.columns import align
+from autotune.report.columns import NOTHING, align
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
 
-_NOTHING = "-"
 _HEADINGS = ("length", "samples", "longest", "max batch", "samples/s", "peak", "limit")
 _NUMBERS = (0, 1, 2, 3, 4)
 
@@ -58,17 +57,17 @@ def _row(row: BucketResult) -> tuple[str, ...]:
     bucket, proof = row.bucket, row.result.certificate if row.result else None
     return (
         str(bucket.max_length),
-        _NOTHING if bucket.samples is None else f"{bucket.samples:,}",
-        str(bucket.longest) if bucket.longest else _NOTHING,
+        NOTHING if bucket.samples is None else f"{bucket.samples:,}",
+        str(bucket.longest) if bucket.longest else NOTHING,
         _max_batch(row),
-        format_rate(proof.samples_per_second) if proof else _NOTHING,
-        format_share(proof.measurement.peak_device_bytes, proof.budget_bytes) if proof else _NOTHING,
+        format_rate(proof.samples_per_second) if proof else NOTHING,
+        format_share(proof.measurement.peak_device_bytes, proof.budget_bytes) if proof else NOTHING,
         _limit(row),
     )
 
 
 def _max_batch(row: BucketResult) -> str:
-    return str(row.result.answer.max_batch) if row.result else _NOTHING
+    return str(row.result.answer.max_batch) if row.result else NOTHING
 
 
 def _limit(row: BucketResult) -> str:

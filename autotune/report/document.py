@@ -37,15 +37,15 @@ from autotune.report.fields import (
     FailureDocument,
     LengthBucket,
     NoBatch,
-    PredictionDocument,
 )
 from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Rank as RankFields
-from autotune.report.fields import Settings as SettingsFields
 from autotune.report.fields import Workload as WorkloadFields
+from autotune.report.prediction_fields import PredictionDocument
 from autotune.report.ranks import of_all_ranks
+from autotune.report.settings_fields import Settings as SettingsFields
 
 __all__ = ["document", "failure_document", "prediction_schema", "read", "schema", "settings_of", "to_text"]
 

@@ -7,7 +7,7 @@ from autotune.errors import UsageError
 from autotune.memory.explain import explain as explain_foretold
 from autotune.memory.forecast import Forecast, forecast
 from autotune.model import Explanation, Foretold, Form, ProbeResult, Reason, SearchRecord, Settings
-from autotune.search.apart import Apart
+from autotune.search.apart import Apart, plain
 from autotune.search.guide import recorded
 
 FARTHEST = 16
@@ -37,7 +37,7 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
     if batch_size < 1:
         raise UsageError(f"{batch_size} is not a batch size", hint="name one from 1 on: --batch 1")
     won = (record.answer.settings if record.answer else None) or record.plan.settings
-    probes = [probe for probe in probes if _of_memory(probe.settings) == _of_memory(won)]
+    probes = [probe for probe in probes if of_memory(probe.settings) == of_memory(won)]
     foretold, why_not = _foretold(record, probes, batch_size)
     measured = _measured(probes, batch_size)
     if foretold is None and measured is None:
@@ -52,13 +52,13 @@ def explain(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int
         foretold=foretold,
         why_not=why_not,
         measured=measured,
-        smaller=_smaller(probes, batch_size) if measured else None,
+        smaller=_smaller(probes, measured) if measured else None,
     )
 
 
-def _of_memory(settings: Settings) -> Settings:
+def of_memory(settings: Settings) -> Settings:
     """What allocations depend on: other settings make others. A recording tells of any configuration of the allocator."""
-    return replace(settings, allocator="", accumulate=1)
+    return replace(plain(settings), allocator="")
 
 
 def _foretold(record: SearchRecord, probes: Sequence[ProbeResult], batch_size: int) -> tuple[Foretold | None, str]:
@@ -103,9 +103,12 @@ def _measured(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | N
     return max(here, key=lambda probe: (probe.fits, probe.form is Form.LONG), default=None)
 
 
-def _smaller(probes: Sequence[ProbeResult], batch_size: int) -> ProbeResult | None:
-    """The largest that is at most half as large, so that noise counts little; else the smallest."""
-    fitted = [p for p in probes if p.fits and p.batch_size < batch_size and p.measurement.phases and _tells(p)]
+def _smaller(probes: Sequence[ProbeResult], measured: ProbeResult) -> ProbeResult | None:
+    """The largest that is at most half as large, so that noise counts little, of the same form if there is one, since each
+    form holds more or less of its own; else the smallest."""
+    size = measured.batch_size
+    fitted = [p for p in probes if p.fits and p.batch_size < size and p.measurement.phases and _tells(p)]
     fitted.sort(key=lambda probe: probe.batch_size)
-    far = [probe for probe in fitted if 2 * probe.batch_size <= batch_size]
-    return far[-1] if far else fitted[0] if fitted else None
+    far = [probe for probe in fitted if 2 * probe.batch_size <= size]
+    alike = [probe for probe in far if probe.form is measured.form]
+    return next((of[at] for of, at in ((alike, -1), (far, -1), (fitted, 0)) if of), None)

@@ -12,30 +12,15 @@ What an older file leaves out is what autotune did when it was written.
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from autotune.errors import UsageError
-from autotune.model import (
-    Attention,
-    Checkpointing,
-    Compile,
-    MemoryFormat,
-    Objective,
-    OptimizerKind,
-    Parallel,
-    Precision,
-)
-from autotune.model import Settings as ModelSettings
+from autotune.report.settings_fields import Asked, Fields, Settings
 
 _MOST_SAMPLES = 1 << 53
 """More than any training has, and what every reader of JSON and every database still holds exactly."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
-
-
-class Workload(_Part):
+class Workload(Fields):
     """What is trained."""
 
     ref: str
@@ -46,11 +31,11 @@ class Workload(_Part):
     """Number of parameters; null when it could not be loaded."""
     command: str | None = None
     """The training command with the recommendation filled in; null for a workload file."""
-    parts: dict[str, str] = {}
+    parts: dict[str, str] = Field(default={})
     """What the fingerprint is made of, each with a hash of its own: files of code, arguments, parameters, batch."""
 
 
-class Machine(_Part):
+class Machine(Fields):
     """Where the numbers were measured; they hold nowhere else."""
 
     device: str
@@ -70,102 +55,7 @@ class Machine(_Part):
     """UUIDs of the devices of the other ranks; empty on the CPU and where one process trained."""
 
 
-class Settings(_Part):
-    """How it is trained, as far as autotune applied it. The defaults change nothing of the user's own training."""
-
-    precision: Precision
-    """Number formats: default (what the script gets without asking), fp32 (strict), tf32, bf16 or fp16 (autocast)."""
-    init_scale: float = Field(default=65536.0, gt=0, allow_inf_nan=False)
-    """Where the gradient scaler begins (fp16)."""
-    checkpointing: Checkpointing = Checkpointing.OFF
-    """Activation checkpointing: off, own (the model's switch), blocks (every repeated block), alternate (every second)."""
-    compile: Compile = Compile.OFF
-    """Mode of torch.compile of the whole model."""
-    activation_budget: float = Field(default=1.0, gt=0, le=1)
-    """With compile: share of the activations that may be kept for the backward pass."""
-    optimizer: OptimizerKind = OptimizerKind.DEFAULT
-    """Implementation of the optimizer's step; default = as the user made it."""
-    memory_format: MemoryFormat = MemoryFormat.DEFAULT
-    """Order of the dimensions of four-dimensional tensors in memory."""
-    attention: Attention = Attention.DEFAULT
-    """Backend of scaled_dot_product_attention; default = PyTorch's choice."""
-    cudnn_benchmark: bool = False
-    """Whether cuDNN times its convolution algorithms and keeps the fastest."""
-    set_to_none: bool = True
-    """Whether zero_grad lets go of gradients instead of filling them with zeros."""
-    loader_workers: int | None = Field(default=None, ge=0)
-    """Processes of the data loader; null = as the user has it, or no data set."""
-    pin_memory: bool = False
-    """Whether the data loader hands out page-locked batches."""
-    allocator: str
-    """Allocator configuration in PyTorch's syntax; empty = the default."""
-    parallel: Parallel = Parallel.DEFAULT
-    """How ranks train together: default (autotune joins none), ddp, fsdp (FSDP2), zero (DDP with sharded optimizer), tensor."""
-    bucket_mb: int = Field(default=25, ge=1)
-    """With ddp and zero: MiB of gradients that are averaged at once."""
-    bucket_view: bool = False
-    """With ddp and zero: whether gradients lie in the buckets they are averaged in."""
-    static_graph: bool = False
-    """With ddp and zero: whether every step is known to use the same parameters."""
-    reshard: bool = True
-    """With fsdp: whether gathered parameters are let go between forward and backward pass."""
-    offload: bool = False
-    """With fsdp: whether shards wait in host memory."""
-
-    @field_validator("allocator")
-    @classmethod
-    def _is_a_configuration(cls, value: str) -> str:
-        try:
-            ModelSettings(allocator=value)
-        except UsageError as error:
-            raise ValueError(error.message) from error
-        return value
-
-
-class Asked(_Part):
-    """What the search was asked for beside the workload, so that it can be asked again."""
-
-    device: str
-    """auto, or as PyTorch names it."""
-    settings: Settings
-    """Those given by hand; the defaults are the user's own."""
-    accumulate: int = Field(ge=1)
-    """Micro-batches per optimizer step, as given by hand."""
-    memory_limit_bytes: int | None = Field(ge=1)
-    """Null: what is free, less a little headroom."""
-    multiple_of: int = Field(ge=1)
-    start_batch: int | None = Field(ge=1)
-    max_batch: int | None = Field(ge=1)
-    eval_batch: int | None = Field(ge=1)
-    timeout_s: float = Field(gt=0, allow_inf_nan=False)
-    """Time limit of one probe."""
-    time_budget_s: float | None = Field(gt=0, allow_inf_nan=False)
-    """Time limit of the search; null: none."""
-    seed: int = Field(ge=0, lt=1 << 32)
-    recommend: bool
-    """Whether the smallest batch was looked for that is as fast as the largest."""
-    other_allocators: tuple[str, ...]
-    """Allocator configurations that were tried as well."""
-    space: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]]
-    """Settings that might be changed, and to what."""
-    objective: Objective
-    effective_batch: int | None = Field(ge=1)
-    """Samples an optimizer step was to see; null: as accumulate makes it."""
-    world: int = Field(ge=1)
-    ranks: int = Field(default=1, ge=1)
-    """Processes that trained together in each probe; 1 also in files of older versions."""
-    trials: int = Field(ge=0)
-    script_args: tuple[str, ...]
-    """Of the workload's file."""
-    command: tuple[str, ...]
-    """Words of the training command, with placeholders; empty for a workload file."""
-    templates: dict[str, str]
-    """How the command is told settings."""
-    length_bucket: int | None = Field(default=None, ge=1)
-    """Only samples at most so long were trained on; null: all, also in files of older versions."""
-
-
-class Batch(_Part):
+class Batch(Fields):
     """The answer."""
 
     micro_batch: int = Field(ge=1, le=_MOST_SAMPLES)
@@ -203,7 +93,7 @@ class Batch(_Part):
         return self
 
 
-class Evaluation(_Part):
+class Evaluation(Fields):
     """Batches of the workload's evaluation, which has a limit of its own."""
 
     max_batch: int | None = Field(ge=1)
@@ -222,7 +112,7 @@ class Evaluation(_Part):
         return self
 
 
-class NoBatch(_Part):
+class NoBatch(Fields):
     """No answer."""
 
     micro_batch: None
@@ -232,7 +122,7 @@ class NoBatch(_Part):
     refuted_at: None
 
 
-class Prediction(_Part):
+class Prediction(Fields):
     """What the memory model foretold from recordings of small sizes alone, to compare with what was measured."""
 
     limit: int
@@ -245,7 +135,7 @@ class Prediction(_Part):
     """Peak it expected the allocator to hold at max_batch."""
 
 
-class Rank(_Part):
+class Rank(Fields):
     """One of the processes that trained together in the probe that certified micro_batch."""
 
     rank: int = Field(ge=0)
@@ -257,7 +147,7 @@ class Rank(_Part):
     """Optimizer steps it executed."""
 
 
-class Evidence(_Part):
+class Evidence(Fields):
     """What the probe that certified micro_batch saw, and what the search cost."""
 
     samples_per_second: float | None
@@ -295,7 +185,7 @@ class Evidence(_Part):
     """Null where nothing was recorded, or the recording could not be used."""
 
 
-class Change(_Part):
+class Change(Fields):
     """One thing that is not as it was when the file was made."""
 
     what: str
@@ -308,7 +198,7 @@ class Change(_Part):
     meaning: str
 
 
-class Check(_Part):
+class Check(Fields):
     """What autotune check found."""
 
     created: AwareDatetime
@@ -327,7 +217,7 @@ class Check(_Part):
     """Under which the ledger keeps the probe."""
 
 
-class Error(_Part):
+class Error(Fields):
     """Why there is no answer."""
 
     kind: str
@@ -335,7 +225,7 @@ class Error(_Part):
     hint: str
 
 
-class LengthBucket(_Part):
+class LengthBucket(Fields):
     """The answer for samples that are at most so long, in batches of their own."""
 
     max_length: int = Field(ge=1)
@@ -378,7 +268,7 @@ def _ascending(buckets: tuple[LengthBucket, ...]) -> tuple[LengthBucket, ...]:
 LengthBuckets = Annotated[tuple[LengthBucket, ...], AfterValidator(_ascending)]
 
 
-class Document(_Part):
+class Document(Fields):
     """A recommendation: the content of autotune.json."""
 
     schema_version: Literal[1]
@@ -388,7 +278,7 @@ class Document(_Part):
     workload: Workload
     machine: Machine
     settings: Settings
-    changes: dict[str, str] = {}
+    changes: dict[str, str] = Field(default={})
     """What of the user's own settings is changed: field of settings (or accumulate) to its new value, as
     on the command line."""
     batch: Batch
@@ -413,7 +303,7 @@ class Document(_Part):
     were not told apart."""
 
 
-class FailureDocument(_Part):
+class FailureDocument(Fields):
     """What --json prints when there is no answer; never written to a file."""
 
     schema_version: Literal[1]
@@ -436,75 +326,3 @@ class FailureDocument(_Part):
     error: Error
     check: Check | None = None
     """Null but for what autotune check --json prints."""
-
-
-class PredictedMemory(_Part):
-    """What the memory of one rank consists of at the predicted batch; null where it cannot be told."""
-
-    parameters_bytes: int | None
-    buffers_bytes: int | None
-    gradients_bytes: int | None
-    optimizer_bytes: int | None
-    batch_bytes: int | None
-    activations_bytes: int | None
-    """The rest of the allocator's peak: activations, gathered parameters, buckets, temporaries."""
-    non_pytorch_bytes: int | None
-    """Context and libraries, and what communicators are taken to hold."""
-
-
-class RealRanks(_Part):
-    """What the ranks said when they ran."""
-
-    max_batch: int | None
-    """Largest certified size; null where nothing fitted."""
-    refuted_at: int | None
-    limited_by: str | None
-    peak_bytes: int | None
-    search_id: str | None
-    error: Error | None
-    """Why there is no answer."""
-
-
-class PredictedWay(_Part):
-    """One way in which ranks may train together."""
-
-    parallel: Parallel
-    status: str
-    """"predicted, not run", or "verified on N ranks"."""
-    max_batch: int | None
-    """Largest size of one rank at which the process that stands in for all trained safely; null where there is none."""
-    refuted_at: int | None
-    limited_by: str | None
-    effective: int | None
-    """Samples a step sees on all ranks together."""
-    peak_bytes: int | None
-    """Of a rank's device, communicators included."""
-    memory: PredictedMemory | None
-    search_id: str | None
-    """Of the process that stood in, in autotune's ledger."""
-    error: Error | None
-    """Why there is no answer."""
-    enough_ranks: int | None
-    """Where nothing fits: a number of ranks predicted to hold the smallest batch; null where none was found."""
-    real: RealRanks | None
-    """Null where the ranks did not run."""
-
-
-class PredictionDocument(_Part):
-    """What autotune predict --json prints. It recommends nothing: autotune.load, check and export refuse it."""
-
-    schema_version: Literal[1]
-    kind: Literal["prediction"]
-    created: AwareDatetime
-    workload: Workload
-    machine: Machine
-    """The one device that stood in for all."""
-    ranks: int = Field(ge=2)
-    accumulate: int = Field(ge=1)
-    budget_bytes: int
-    """What each rank may use."""
-    communicators_bytes: int
-    """What communicators between the ranks are taken to hold of each device."""
-    communicators_told_by: str
-    ways: tuple[PredictedWay, ...]
-    warnings: tuple[str, ...]

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from autotune.model import Findings, Unanswered
-from autotune.report.advised import advice_facts, advice_lines, snapshot_facts, snapshot_lines
-from autotune.report.fragmentation import fragmentation_facts, fragmentation_lines
+from autotune.report.advised import advice_lines, snapshot_lines
+from autotune.report.fragmentation import fragmentation_lines
 from autotune.report.leaks import leak_facts, leak_lines
-from autotune.report.peak import peak_facts, peak_lines
+from autotune.report.peak import peak_lines
 from autotune.report.records import to_json
 from autotune.units import format_bytes
 
-_TEXTS: dict[str, tuple[Callable[[Findings], object], Callable[[Findings], list[str]]]] = {
+_SECTIONS: dict[str, tuple[Callable[[Findings], object], Callable[[Findings], list[str]]]] = {
     "leaks": (lambda findings: findings.leaks, leak_lines),
     "composition": (lambda findings: findings.peak, peak_lines),
     "fragmentation": (lambda findings: findings.fragmentation, fragmentation_lines),
@@ -18,19 +18,11 @@ _TEXTS: dict[str, tuple[Callable[[Findings], object], Callable[[Findings], list[
     "advice": (lambda findings: findings.advised, advice_lines),
 }
 """Section -> (its noun, or None where it was not asked for; its lines)."""
-_FACTS: dict[str, Callable[[Findings], object]] = {
-    "leaks": leak_facts,
-    "composition": peak_facts,
-    "fragmentation": fragmentation_facts,
-    "snapshot": snapshot_facts,
-    "advice": advice_facts,
-}
-"""Section -> what JSON says of it, as nouns and plain values; None where it was not asked for."""
 
 
 def findings_text(findings: Findings) -> str:
     """All of it, for people: a block a section, each with its answer in its first line."""
-    blocks = [lines(findings) for noun, lines in _TEXTS.values() if noun(findings) is not None]
+    blocks = [lines(findings) for noun, lines in _SECTIONS.values() if noun(findings) is not None]
     blocks += [_unanswered_lines(one) for one in findings.unanswered]
     return "\n\n".join("\n".join(block) for block in [*blocks, _tail(findings)])
 
@@ -48,7 +40,8 @@ def findings_json(findings: Findings) -> str:
             "settings": findings.settings,
             "budget_bytes": findings.budget.limit_bytes,
             "unanswered": findings.unanswered,
-            **{name: facts(findings) for name, facts in _FACTS.items()},
+            **{name: noun(findings) for name, (noun, _) in _SECTIONS.items()},
+            "leaks": leak_facts(findings),
         }
     )
 

@@ -1,4 +1,4 @@
-"""Whether memory is lost in pieces, and what was seen to help, as text and as JSON. Pure."""
+"""Whether memory is lost in pieces, and what was seen to help, as text. Pure."""
 
 from autotune.model import Findings, Fragmentation, Outcome, Remedy
 from autotune.units import format_bytes, format_seconds
@@ -38,11 +38,6 @@ def fragmentation_lines(findings: Findings) -> list[str]:
     if seen.note:
         lines.append(f"  {seen.note}")
     return [*lines, *(f"  {line}" for line in _remedy_lines(found))]
-
-
-def fragmentation_facts(findings: Findings) -> Fragmentation | None:
-    """All of it, for programs."""
-    return findings.fragmentation
 
 
 def _remedy_lines(found: Fragmentation) -> list[str]:

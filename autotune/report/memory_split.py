@@ -219,7 +219,10 @@ def _next_action(probe: ProbeResult, dominant: Part | None, precision: Precision
     if dominant is None:
         return "run again with -v to see the whole failure, or allow more with --memory-limit"
     if dominant is Part.PROCESS:
-        held = f"{format_bytes(process_bytes)} of {format_bytes(probe.budget_bytes)}"
+        budget = format_bytes(probe.budget_bytes)
+        if process_bytes >= probe.budget_bytes:  # it was stopped on the way: how much it needs is not known
+            return f"allow more memory (--memory-limit): the process and its libraries alone need more than {budget}"
+        held = f"{format_bytes(process_bytes)} of {budget}"
         return f"allow more memory (--memory-limit): the process and its libraries hold {held}"
     if dominant is not Part.ACTIVATIONS:
         return _ACTIONS[dominant]

@@ -3,11 +3,11 @@
 Names of files and messages are other people's text: in Markdown they stand in code, where nothing of them has a meaning.
 """
 
-import re
 from collections.abc import Iterator
 
 from autotune.report.check import change_words
 from autotune.report.fields import Check, Document, FailureDocument
+from autotune.report.quoted import block, code
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes
 
@@ -27,8 +27,6 @@ NAMES = (
     "error",
 )
 """Values that there are for an answer. Without one there are ``safe`` and ``error`` alone."""
-_LONGEST = 20_000
-"""Characters of a message that are shown; a page takes 1 MiB."""
 
 
 def outputs(content: Document | FailureDocument) -> dict[str, str]:
@@ -114,29 +112,6 @@ def _list(texts: list[str]) -> Iterator[str]:
     if texts:
         yield ""
     yield from (f"- {code(text)}" for text in texts)
-
-
-def code(text: str) -> str:
-    """Text as code within a line, whatever it holds: one line, in more backticks than it has in a row."""
-    line = " ".join(_printable(text).split()) or " "
-    fence = "`" * (_longest_run(line) + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{pad}{line}{pad}{fence}"
-
-
-def block(text: str) -> list[str]:
-    """Text as a block of code, likewise."""
-    shown = _printable(text)[:_LONGEST]
-    fence = "`" * max(3, _longest_run(shown) + 1)
-    return [f"{fence}text", *shown.splitlines(), fence]
-
-
-def _longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall("`+", text)), default=0)
-
-
-def _printable(text: str) -> str:
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text)
 
 
 def _text(value: object) -> str:

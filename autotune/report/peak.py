@@ -1,8 +1,8 @@
-"""What the peak of a training step consists of, as text and as JSON. Pure."""
+"""What the peak of a training step consists of, as text. Pure."""
 
 from collections.abc import Sequence
 
-from autotune.model import Findings, KindBytes, MemoryKind, NamedBytes, OperatorCost, Peak
+from autotune.model import Findings, KindBytes, MemoryKind, NamedBytes, OperatorCost
 from autotune.report.columns import align
 from autotune.units import format_bytes, format_seconds
 
@@ -50,11 +50,6 @@ def peak_lines(findings: Findings) -> list[str]:
     return [*lines, *(f"  {note}" for note in peak.notes)]
 
 
-def peak_facts(findings: Findings) -> Peak | None:
-    """All of it, for programs."""
-    return findings.peak
-
-
 def _row(one: KindBytes, whole: int) -> tuple[str, ...]:
     share = f"{100 * one.size_bytes / whole:.1f} %" if whole else ""
     return _WORDS[one.kind], format_bytes(one.size_bytes), share
@@ -74,7 +69,12 @@ def _operators(title: str, costs: Sequence[OperatorCost]) -> list[str]:
     if not costs:
         return []
     rows = [
-        (one.name, format_seconds(one.seconds), f"{one.calls} calls", format_bytes(one.allocated_bytes))
+        (
+            one.name,
+            format_seconds(one.seconds),
+            f"{one.calls} call{'' if one.calls == 1 else 's'}",
+            format_bytes(one.allocated_bytes),
+        )
         for one in costs[:_NAMED]
     ]
     return [f"  {title}", *_indented(align(rows), 4)]

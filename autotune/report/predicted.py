@@ -8,9 +8,10 @@ from autotune.errors import AutotuneError, NothingFits
 from autotune.model import Parallel, Predicted, PredictedWay, ProbeResult, SearchResult
 from autotune.report.advice import advice
 from autotune.report.columns import NOTHING, align
-from autotune.report.fields import Error, Machine, PredictedMemory, PredictionDocument, RealRanks, Workload
-from autotune.report.fields import PredictedWay as WayFields
+from autotune.report.fields import Error, Machine, Workload
 from autotune.report.memory_split import activations_bytes, composition_words
+from autotune.report.prediction_fields import PredictedMemory, PredictionDocument, RealRanks
+from autotune.report.prediction_fields import PredictedWay as WayFields
 from autotune.report.words import failure_words, format_share, limit_words
 from autotune.units import format_bytes
 

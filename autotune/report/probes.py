@@ -85,11 +85,12 @@ def failure_lines(probe: ProbeResult) -> tuple[str, ...]:
     if failure is None:
         return ()
     lines = [f"batch {probe.batch_size}: {failure_words(probe)}"]
-    lines += _indented(f"{failure.error_type}: {failure.message}" if failure.error_type else failure.message)
+    raised = failure.error_type.removeprefix("builtins.")
+    lines += _indented(f"{raised}: {failure.message}" if raised else failure.message)
     if failure.requested_bytes is not None:
         free = f", {format_bytes(failure.free_bytes)} were free" if failure.free_bytes is not None else ""
         lines.append(f"  asked for {format_bytes(failure.requested_bytes)}{free}")
-    if failure.exit_code is not None:
+    if failure.exit_code:  # 0 where the process told of its failure by itself
         lines.append(f"  exit code {failure.exit_code}")
     if failure.hint:
         lines.append(f"  hint: {failure.hint}")

@@ -19,8 +19,9 @@ from autotune.report.columns import NOTHING, align, instant_words
 from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.ranks import rank_words, together_words
-from autotune.report.setting_words import settings_words
+from autotune.report.setting_words import OWN, given_words, settings_words
 from autotune.report.words import format_count, limit_words
+from autotune.search.apart import plain
 from autotune.units import format_bytes
 
 
@@ -35,7 +36,8 @@ def to_json(value: object) -> str:
 def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose: bool = False) -> str:
     """One search in full: what was asked, what came out, every probe; ``verbose`` adds every failure."""
     answer = record.answer
-    settings = (answer.settings if answer else None) or record.plan.settings
+    own = record.plan.settings
+    settings = (answer.settings if answer else None) or own
     rows = [
         ("search", record.id),
         ("state", record.state.value + (f": {record.message}" if record.message else "")),
@@ -46,8 +48,8 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         ("device", _device(record.machine)),
         ("torch", record.machine.torch_version),
         ("budget", f"{format_bytes(record.budget.limit_bytes)} ({record.budget.source})"),
-        ("precision", settings.precision.value),
-        ("allocator", settings.allocator or "default"),
+        ("settings", given_words(own) or OWN),
+        ("changed", settings_words(settings, own) if plain(settings) != plain(own) else ""),
         ("accumulate", str(settings.accumulate)),
     ]
     if record.state is SearchState.RUNNING:
@@ -62,8 +64,6 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
         rows.append(("confirms", record.based_on))
     if answer is not None:
         refuted = str(answer.refuted_at) if answer.refuted_at is not None else NOTHING
-        if answer.settings is not None and answer.settings != settings:
-            rows.append(("changed", settings_words(answer.settings, settings)))
         rows += [
             ("max batch", str(answer.max_batch)),
             ("refuted at", refuted),
@@ -72,9 +72,9 @@ def search_lines(record: SearchRecord, probes: Sequence[ProbeResult], *, verbose
             ("evaluation", _evaluation(answer)),
         ]
     lines = [
-        *align(rows),
+        *align([row for row in rows if row[1]]),
         "",
-        *(probe_table(probes, settings if record.plan.space else None) if probes else ["no probes"]),
+        *(probe_table(probes, own if record.plan.space else None) if probes else ["no probes"]),
     ]
     for probe in probes if verbose else ():
         lines += failure_lines(probe)

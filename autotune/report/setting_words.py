@@ -10,5 +10,14 @@ OWN = "as you have it"
 
 def settings_words(settings: Settings, own: Settings) -> str:
     """What is not as the user has it: ``precision=bf16 compile=default``; accumulation is told with the batch."""
-    changes = in_words(settings, replace(own, accumulate=settings.accumulate))
-    return " ".join(f"{name}={text}" for name, text in changes.items()) or OWN
+    return _changes(settings, own) or OWN
+
+
+def given_words(own: Settings) -> str:
+    """What of the user's own settings is not the default, likewise; empty where nothing."""
+    return _changes(own, Settings())
+
+
+def _changes(settings: Settings, base: Settings) -> str:
+    changes = in_words(settings, replace(base, accumulate=settings.accumulate))
+    return " ".join(f"{name}={text}" for name, text in changes.items())

@@ -14,7 +14,7 @@ from autotune.report.prediction import prediction_words
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.ranks import of_all_ranks, rank_words, where_run
 from autotune.report.setting_words import OWN, settings_words
-from autotune.report.tuning import left_out, settings_table
+from autotune.report.tuning import left_out, settings_rows, settings_table
 from autotune.report.words import failure_words, format_rate, format_share, limit_words
 from autotune.units import format_bytes, format_seconds
 
@@ -120,7 +120,10 @@ def _settings(result: SearchResult) -> str:
     own, rate = baseline(result), throughput(result)
     base = own.samples_per_second if own else None
     if words == OWN:
-        return f"{words} - nothing that was tried is faster and trains the same"
+        tried = (
+            "nothing that was tried is faster and trains the same" if settings_rows(result) else "no others were tried"
+        )
+        return f"{words} - {tried}"
     return f"{words} - {rate / base:.2f} times as fast as yours" if rate and base else words
 
 

@@ -1,7 +1,7 @@
 """What a search of settings tried, as a table: each set of settings with what it reached and what became of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autotune.knobs import space_of
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Settings
@@ -9,7 +9,7 @@ from autotune.report.baseline import baseline
 from autotune.report.columns import align
 from autotune.report.setting_words import settings_words
 from autotune.report.words import format_rate, outcome_of
-from autotune.search.apart import Apart
+from autotune.search.apart import Apart, plain
 from autotune.units import format_bytes
 
 _TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
@@ -50,9 +50,9 @@ def settings_rows(result: SearchResult) -> tuple[SettingsRow, ...]:
     groups: dict[Settings, list[ProbeResult]] = {}
     for probe in Apart.of(result.probes).training:
         if probe.form is not Form.LOADING:
-            groups.setdefault(replace(probe.settings, accumulate=1), []).append(probe)
-    own = replace(result.plan.settings, accumulate=1)
-    chosen = replace(result.settings, accumulate=1)
+            groups.setdefault(plain(probe.settings), []).append(probe)
+    own = plain(result.plan.settings)
+    chosen = plain(result.settings)
     if not result.plan.space or set(groups) <= {own}:
         return ()
     reference = baseline(result)

@@ -46,7 +46,7 @@ class Sample:
 METRICS = (
     Metric("autotune_watch_info", Kind.GAUGE, ("version", "driver"), "1; versions of autotune and the NVIDIA driver."),
     Metric("autotune_watch_nvml_up", Kind.GAUGE, (), "1 if NVML can be asked; 0: only the host is seen."),
-    Metric("autotune_watch_look_seconds", Kind.GAUGE, (), "How long the look took that these figures are of."),
+    Metric("autotune_watch_look_seconds", Kind.GAUGE, (), "How long the look behind these figures took."),
     Metric("autotune_device_info", Kind.GAUGE, (*_DEVICE, "name"), "1; what the device is."),
     Metric(
         "autotune_device_memory_total_bytes", Kind.GAUGE, _DEVICE, "Memory of the device; of the host or its cgroup."
@@ -69,8 +69,10 @@ METRICS = (
     Metric("autotune_trainings", Kind.GAUGE, (), "Guarded trainings that run."),
     Metric("autotune_training_steps_total", Kind.COUNTER, _TRAINING, "Optimizer steps taken."),
     Metric("autotune_training_step_seconds", Kind.GAUGE, _TRAINING, "Time of a step, lately."),
-    Metric("autotune_training_memory_used_bytes", Kind.GAUGE, _TRAINING, "In use of what its limit is on."),
-    Metric("autotune_training_memory_peak_bytes", Kind.GAUGE, _TRAINING, "Most that its guard found in use of it."),
+    Metric(
+        "autotune_training_memory_used_bytes", Kind.GAUGE, _TRAINING, "Memory in use, of the kind that its limit is on."
+    ),
+    Metric("autotune_training_memory_peak_bytes", Kind.GAUGE, _TRAINING, "Highest use of it that its guard found."),
     Metric("autotune_training_memory_limit_bytes", Kind.GAUGE, _TRAINING, "Its limit."),
     Metric("autotune_training_memory_headroom_bytes", Kind.GAUGE, _TRAINING, "Limit minus peak; negative above it."),
     Metric("autotune_training_memory_allocated_bytes", Kind.GAUGE, _TRAINING, "Held by its tensors (CUDA)."),

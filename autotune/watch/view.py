@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from autotune.model import Health
-from autotune.report.columns import align
+from autotune.report.columns import NOTHING, align
 from autotune.units import format_bytes, format_seconds
 from autotune.watch.snapshot import HOST, Device, Search, Snapshot, Training
 
@@ -16,7 +16,6 @@ _SILENT_S = 60.0
 """A training that says nothing for so long, and for ten of its steps, may hang."""
 _UUID_LENGTH = 12
 _COMMAND_LENGTH = 60
-_NOTHING = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,8 @@ def lines(snapshot: Snapshot) -> list[Line]:
     found += _trainings(snapshot.trainings, snapshot.taken)
     found += _probes(snapshot.devices)
     found += _searches(snapshot.searches)
-    found += [Line(f"- {note}", Health.NOTE) for note in snapshot.notes]
+    if snapshot.notes:
+        found += [Line(""), *(Line(f"- {note}", Health.NOTE) for note in snapshot.notes)]
     return found
 
 
@@ -49,12 +49,12 @@ def _devices(devices: tuple[Device, ...]) -> Iterator[Line]:
             (
                 one.device,
                 one.name,
-                one.uuid[:_UUID_LENGTH] or _NOTHING,
+                one.uuid[:_UUID_LENGTH] or NOTHING,
                 _bar(share),
                 format_bytes(one.used_bytes),
                 format_bytes(one.total_bytes),
-                _NOTHING if one.utilisation is None else f"{one.utilisation:.0%}",
-                _NOTHING if one.temperature_celsius is None else f"{one.temperature_celsius:.0f} C",
+                NOTHING if one.utilisation is None else f"{one.utilisation:.0%}",
+                NOTHING if one.temperature_celsius is None else f"{one.temperature_celsius:.0f} C",
                 _power(one),
             )
         )
@@ -74,7 +74,7 @@ def _bar(share: float | None) -> str:
 
 def _power(one: Device) -> str:
     if one.power_watts is None:
-        return _NOTHING
+        return NOTHING
     most = "" if one.power_limit_watts is None else f" / {one.power_limit_watts:.0f}"
     return f"{one.power_watts:.0f}{most} W"
 
@@ -84,7 +84,7 @@ def _tenants(devices: tuple[Device, ...]) -> Iterator[Line]:
         (
             one.device,
             str(who.pid),
-            who.user or _NOTHING,
+            who.user or NOTHING,
             format_bytes(who.used_bytes),
             _command(who.command or who.name),
         )
@@ -113,7 +113,7 @@ def _trainings(trainings: tuple[Training, ...], now: datetime) -> Iterator[Line]
                 format_bytes(status.peak_used_bytes),
                 format_bytes(status.headroom_bytes),
                 str(status.out_of_memory),
-                "; ".join(alarms) or _NOTHING,
+                "; ".join(alarms) or NOTHING,
             )
         )
     heads = ("device", "pid", "user", "training", "step", "a step", "peak", "headroom", "OOMs absorbed", "mind")

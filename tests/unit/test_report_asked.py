@@ -10,7 +10,8 @@ from autotune.knobs import choices
 from autotune.model import Objective, Plan, Precision, Settings, Source
 from autotune.report.asked import plan_again
 from autotune.report.document import document, read, to_text
-from autotune.report.fields import Asked, Document
+from autotune.report.fields import Document
+from autotune.report.settings_fields import Asked
 from tests.cli.results import PLAN, RESULT, WORKLOAD, with_settings
 
 SOURCE = Source(ref="model.py", script_args=("--depth", "3"))

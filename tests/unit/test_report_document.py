@@ -25,7 +25,7 @@ from autotune.model import (
 )
 from autotune.report.document import document, failure_document, read, schema, settings_of, to_text
 from autotune.report.fields import Batch, Document, FailureDocument
-from autotune.report.fields import Settings as SettingsFields
+from autotune.report.settings_fields import Settings as SettingsFields
 from autotune.units import GIB
 from tests.cli.results import (
     ANSWER,

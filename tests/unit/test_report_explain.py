@@ -150,6 +150,12 @@ def test_growth_is_measured_from_half_the_size_or_less() -> None:
     assert explain(RECORD, probes, 4).smaller is None
 
 
+def test_growth_is_measured_between_probes_of_one_form_if_there_are_such() -> None:
+    probes = [on_cpu(4, Form.TIMED), on_cpu(8, Form.LONG), on_cpu(16, Form.TIMED), on_cpu(15, Form.LONG)]
+    smaller = explain(ON_CPU, probes, 16).smaller
+    assert smaller is not None and (smaller.batch_size, smaller.form) == (4, Form.TIMED)
+
+
 @pytest.mark.parametrize(
     ("record", "probes", "why_not"),
     [

@@ -52,7 +52,10 @@ PEAK = Peak(
         NamedBytes(name="", size_bytes=GIB, count=1),
     ),
     makers=(NamedBytes(name="aten::mm", size_bytes=MIB, count=1),),
-    operators_by_time=(OperatorCost(name="aten::mm", calls=4, seconds=0.25, allocated_bytes=3 * MIB),),
+    operators_by_time=(
+        OperatorCost(name="aten::mm", calls=4, seconds=0.25, allocated_bytes=3 * MIB),
+        OperatorCost(name="aten::gelu", calls=1, seconds=0.125, allocated_bytes=MIB),
+    ),
     non_pytorch_bytes=512 * MIB,
 )
 DIED = Fragmentation(
@@ -131,7 +134,7 @@ def test_the_three_largest_kinds_stand_in_the_first_line_and_what_is_not_known_i
     assert "beside it 512 MiB of the device outside of PyTorch's allocator" in rest
     assert "h.*.attn                  5 GiB  48 tensors" in rest
     assert "(outside of all modules)  1 GiB  1 tensor" in rest
-    assert "aten::mm  250 ms  4 calls  3 MiB" in rest
+    assert "aten::mm    250 ms  4 calls  3 MiB" in rest and "aten::gelu  125 ms  1 call   1 MiB" in rest
 
 
 def test_a_watched_step_with_another_peak_is_said_to_have_one() -> None:

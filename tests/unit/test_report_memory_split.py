@@ -108,6 +108,13 @@ def test_on_a_cpu_that_cannot_even_build_the_model_the_process_is_what_takes_the
 TINY = replace(WORKLOAD, parameters=5, parameters_bytes=20, trainable_bytes=20, process_bytes=200 * MIB)
 
 
+def test_a_process_that_was_stopped_above_the_budget_needs_more_than_was_seen() -> None:
+    phases = (PhaseMemory(phase=Phase.BUILD, peak_allocated_bytes=220 * MIB),)
+    failed = _failed(Phase.BUILD, Measurement(peak_allocated_bytes=220 * MIB, phases=phases))
+    split = memory_split(replace(failed, budget_bytes=150 * MIB), TINY)
+    assert split.next_action.endswith("the process and its libraries alone need more than 150 MiB")
+
+
 def test_a_process_that_ended_before_it_was_measured_still_counts_on_a_cpu() -> None:
     probe = failing(1, Outcome.OUT_OF_MEMORY, Cause.HOST_MEMORY, phase=Phase.BUILD)
     split = memory_split(replace(probe, measurement=Measurement(), budget_bytes=256 * MIB), TINY)

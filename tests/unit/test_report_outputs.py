@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from autotune.errors import CheckFailed, NothingFits
 from autotune.report.document import document, failure_document
 from autotune.report.fields import Change, Check
-from autotune.report.outputs import NAMES, block, code, outputs, summary
+from autotune.report.outputs import NAMES, outputs, summary
+from autotune.report.quoted import block, code
 from autotune.units import GIB
 from tests.cli.results import NOON, RESULT, WORKLOAD
 

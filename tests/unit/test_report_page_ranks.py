@@ -139,18 +139,26 @@ def test_a_search_of_one_process_says_nothing_of_ranks() -> None:
 
 
 def test_the_report_of_a_prediction_says_that_one_process_stood_in() -> None:
-    record = replace(
-        RECORD, plan=replace(RECORD.plan, ranks=8, world=8, predicted=True), message="Batch 27 is predicted."
-    )
-    view = build_view(record, PROBES)
+    plan = replace(RECORD.plan, ranks=8, world=8, predicted=True, settings=Settings(parallel=Parallel.ZERO))
+    record = replace(RECORD, plan=plan, message="Batch 27 is predicted.")
+    probes = tuple(replace(probe, settings=plan.settings) for probe in PROBES)
+    view = build_view(record, probes)
     assert [mark.words for mark in view.memory[0].marks if mark.verdict is Verdict.PREDICTED] == ["predicted"] * 2
     for text in written(view):
         assert "One process stood in for 8 ranks in each probe" in text
         assert "one process stands in for 8 in each probe" in text
-        assert "Predicted, not run: each of 8 devices would hold" in text and "autotune max-batch " in text
-        assert "Train with" not in text and "torchrun" not in text and "Against yours" not in text
+        lead = text.replace("*", "").replace("`", "").replace("( ", "(").replace(" )", ")")
+        assert "Predicted for 8 ranks, which were not run: batch size 24" in lead and "autotune max-batch " in text
+        assert "(24 \N{MULTIPLICATION SIGN} 8 devices = 192 samples a step)" in lead
+        assert "with your own settings (parallel=zero)." in lead
+        assert (
+            "safe batch" not in text
+            and "Train with" not in text
+            and "torchrun" not in text
+            and "Against yours" not in text
+        )
         assert "trained together" not in text and "train together" not in text and "certified" not in text
-    assert "one process stands in for 8" in search_lines(record, PROBES)
+    assert "one process stands in for 8" in search_lines(record, probes)
 
 
 def test_the_answer_and_the_ledger_tell_of_all_ranks_as_well() -> None:

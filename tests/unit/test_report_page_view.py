@@ -197,8 +197,9 @@ def test_an_interrupted_search_says_how_to_go_on(count: int) -> None:
     ended = view.no_answer
     assert ended is not None
     assert ended.title == "Interrupted"
-    assert f"{count} finished probe" in ended.message.lower()
-    assert "To go on: autotune search model.py --memory-limit 40GiB" in ended.next_action
+    again = f" {count} finished probe{'' if count == 1 else 's'} will be used again." if count else ""
+    assert ended.message == f"No answer yet: it was stopped.{again}"
+    assert "to go on: autotune search model.py --memory-limit 40GiB" in ended.next_action
     assert "--fresh" not in ended.next_action
     assert len(view.probes) == count
 

@@ -4,9 +4,10 @@ from datetime import datetime
 
 import pytest
 
-from autotune.model import LoaderInfo, Mark, PassPeaks, Phase, SearchState, Trace
+from autotune.model import LoaderInfo, Mark, Parallel, PassPeaks, Phase, SearchState, Settings, Trace
 from autotune.report.records import inspection_lines, search_lines, to_json
 from tests.cli.results import MACHINE, PROBES, RECORD, WORKLOAD
+from tests.unit.report_pages import tuned
 
 
 def test_a_running_search_says_who_runs_it() -> None:
@@ -22,6 +23,21 @@ def test_one_search_is_shown_in_full() -> None:
     assert "finished     2026-03-04 12:00:17 UTC\n" in text
     assert text.count("out of memory in") == 2
     assert "torch.OutOfMemoryError" not in text
+
+
+def test_settings_are_told_against_the_users_own() -> None:
+    text = search_lines(*tuned())
+    assert "settings     as you have it\n" in text and "changed      precision=bf16\n" in text
+    lines = [line.split() for line in text.partition("outcome")[2].splitlines()]
+    assert [line[-1] for line in lines if line[-1:] and line[-1].startswith("precision")] == [
+        "precision=bf16",
+        "precision=bf16",
+        "precision=fp16",
+        "precision=fp16",
+        "precision=bf16",
+    ]
+    asked = replace(RECORD, plan=replace(RECORD.plan, settings=Settings(parallel=Parallel.ZERO)))
+    assert "settings     parallel=zero\n" in search_lines(asked, ()) and "changed" not in search_lines(asked, ())
 
 
 def test_a_verbose_search_tells_its_failures() -> None:

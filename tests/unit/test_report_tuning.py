@@ -96,6 +96,8 @@ def test_the_headline_figures_say_what_is_recommended_and_by_how_much_it_is_fast
     assert 'tuned = autotune.load("autotune.json")' in text
     own = replace(TUNED, answer=replace(TUNED.answer, settings=OWN))
     assert "as you have it - nothing that was tried is faster and trains the same" in render(report(own))
+    alone = replace(own, probes=tuple(probe for probe in own.probes if probe.settings == OWN))
+    assert "as you have it - no others were tried" in render(report(alone))
 
 
 def test_what_does_not_apply_here_is_said_with_the_reason() -> None:

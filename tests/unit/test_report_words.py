@@ -4,6 +4,7 @@ from enum import Enum
 import pytest
 
 from autotune.model import Cause, Form, Outcome, Phase, Reason
+from autotune.report.probes import failure_lines
 from autotune.report.words import (
     CAUSES,
     FORMS,
@@ -98,3 +99,12 @@ def test_a_peak_that_was_not_measured_is_a_dash() -> None:
 
 def test_a_budget_of_nothing_has_no_percentage() -> None:
     assert format_share(30, 0) == "30 B of 0 B"
+
+
+def test_a_failure_is_told_without_the_module_of_built_in_exceptions_and_without_an_exit_code_of_zero() -> None:
+    failed = failing(3, Outcome.OUT_OF_MEMORY, error_type="builtins.RuntimeError")
+    assert failed.failure is not None
+    told = failure_lines(replace(failed, failure=replace(failed.failure, message="no room", exit_code=0)))
+    assert "  RuntimeError: no room" in told and not [line for line in told if "exit code" in line]
+    killed = failure_lines(replace(failed, failure=replace(failed.failure, exit_code=3)))
+    assert "  exit code 3" in killed

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import UsageError
-from autotune.model import Compile, Form, Measurement, Precision, ProbeResult, Question, Settings, Stop
+from autotune.model import Cause, Compile, Form, Measurement, Outcome, Precision, ProbeResult, Question, Settings, Stop
 from autotune.search.settings import spent
+from autotune.search.settings.certify import answer_at
 from autotune.search.settings.rows import plain
 from autotune.search.settings.spending import Spending, compile_seconds
-from tests.fakes import result
+from autotune.search.settings.view import View
+from tests.fakes import Fault, result
 from tests.unit.planted_settings import PlantedMachine, space_of
 from tests.unit.planted_settings_searches import finder_for, found, random_machine, search, searched
 
@@ -74,6 +76,15 @@ def test_an_answer_that_more_time_would_have_improved_says_so() -> None:
     assert complete == {12.0: False, 60.0: False, 240.0: True, 1000.0: True, None: True}, (
         "60 s are too short to compile"
     )
+
+
+def test_the_largest_batch_is_the_largest_certified_one_however_small_the_recommended_one_is() -> None:
+    """As where a machine was busy while the larger one was certified, so that the smaller one seems faster."""
+    oom = Fault(outcome=Outcome.OUT_OF_MEMORY, cause=Cause.DEVICE_MEMORY)
+    history = [result(32, Form.LONG), result(40, Form.SHORT, oom), result(8, Form.LONG)]
+    view = View.of(finder_for(fast_compiled()).asked, history)
+    answer = answer_at(view, view.row_of(Settings()), 8)
+    assert (answer.recommended_batch, answer.max_batch, answer.refuted_at) == (8, 32, 40)
 
 
 def test_more_time_is_never_worse_spent() -> None:

@@ -27,6 +27,11 @@ def test_every_query_is_of_the_chosen_machines() -> None:
         assert query.count('{instance=~"$instance"}') == len(names), query
 
 
+def test_lines_of_several_machines_are_told_apart() -> None:
+    drawn = [panel for panel in PANELS if panel["type"] in ("timeseries", "state-timeline")]
+    assert all(one["legendFormat"].startswith("{{instance}}") for panel in drawn for one in panel["targets"])
+
+
 def test_panels_have_titles_units_and_ids_and_do_not_overlap() -> None:
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     taken: set[tuple[int, int]] = set()

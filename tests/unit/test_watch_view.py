@@ -32,6 +32,7 @@ probes running
 searches running
   id            since (UTC)          probes  model                 device  by
   3ca48fb993e7  2026-11-30 10:18:31       7  examples/tiny_gpt.py  card a  process 99 on box
+
 - 1 file tells nothing of a training: it is no JSON object (in /tmp/x)
 """
 

@@ -21,7 +21,7 @@ from autotune.report.page.reproduce import reproduction, where_the_ranks_are
 from autotune.report.page.speed import Roles, step_times, trades
 from autotune.report.page.view import REPORT_VERSION, Answer, Role, Tried, View
 from autotune.report.ranks import of_all_ranks
-from autotune.report.setting_words import settings_words
+from autotune.report.setting_words import given_words, settings_words
 from autotune.report.table import headline
 from autotune.report.tuning import SettingsRow, left_out, settings_rows
 from autotune.report.words import format_rate, limit_words
@@ -81,6 +81,7 @@ def build_view(record: SearchRecord, probes: Sequence[ProbeResult]) -> View:
         facts=facts(record, probes),
         reproduce=command,
         reproduce_note=note,
+        own_settings=given_words(own),
         ranks=record.plan.ranks,
         predicted=record.plan.predicted,
         by_rank=by_rank(probes, own, result),
@@ -118,7 +119,7 @@ def _headline(record: SearchRecord, result: SearchResult | None, proven: bool) -
         return headline(result)
     if result is not None:
         return f"max batch {result.answer.max_batch}; {limit_words(result.answer.limited_by)}"
-    return record.message or f"no answer: {record.state.value.replace('_', ' ')}"
+    return record.message.rstrip(".") or f"no answer: {record.state.value.replace('_', ' ')}"
 
 
 def _answer(result: SearchResult) -> Answer:
@@ -158,7 +159,8 @@ def _next_steps(result: SearchResult) -> tuple[str, ...]:
     settings = result.settings
     if result.plan.predicted:
         return ("Find out whether it holds where the devices are, with the command below.",)
-    steps = [f"Train with batch size {result.answer.recommended_batch} on each device."]
+    each = " on each device" if result.plan.world > 1 else ""
+    steps = [f"Train with batch size {result.answer.recommended_batch}{each}."]
     if settings.accumulate > 1:
         steps.append(f"Accumulate {settings.accumulate} micro-batches for each optimizer step.")
     if result.plan.source.command:

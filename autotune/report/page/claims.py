@@ -23,7 +23,7 @@ def _claims(result: SearchResult) -> Iterator[Claim]:
     largest = certificate(result, answer.max_batch)
     if result.plan.predicted:
         yield Claim(
-            text=f"Predicted: one process stood in for {result.plan.ranks} ranks, and these were not run.", holds=False
+            text=f"Predicted: one process stood in for {result.plan.ranks} ranks, which were not run.", holds=False
         )
     for size in dict.fromkeys((answer.recommended_batch, answer.max_batch)):
         yield _certified(size, certificate(result, size))

@@ -38,11 +38,6 @@ def byte_unit(sizes: Sequence[int]) -> tuple[int, str]:
     return (GIB, "GiB") if max(sizes, default=0) >= GIB else (MIB, "MiB")
 
 
-def shortened(text: str, most: int) -> str:
-    """At most so many characters of it."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def area(colour: str) -> Spec:
     """Part of a stacked area."""
     return {

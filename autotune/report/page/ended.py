@@ -23,22 +23,23 @@ def no_answer(record: SearchRecord, probes: Sequence[ProbeResult], command: str)
         command: that asks the same question, for those that can go on; empty where there is none.
     """
     again = f"{command.replace(' --fresh', '')}" if command else "call find_max_batch() from the same script again"
-    ran = f"{len(probes)} finished probe{'' if len(probes) == 1 else 's'}"
+    count = "no" if not probes else str(len(probes))
+    ran = f"{count} finished probe{'' if len(probes) == 1 else 's'}"
     if record.state is SearchState.INTERRUPTED:
         # What stopped it is the name of an exception, or a sentence.
         because = "it was stopped" if record.message.startswith("stopped by ") else record.message or "it was stopped"
         return NoAnswer(
             title="Interrupted",
-            message=f"No answer yet: {because}. {ran.capitalize()} will be used again.",
+            message=f"No answer yet: {because}." + (f" {ran} will be used again." if probes else ""),
             detail="",
-            next_action=f"To go on: {again}",
+            next_action=f"to go on: {again}",
         )
     if record.state is SearchState.RUNNING:
         return NoAnswer(
             title="Not finished",
             message=f"The search runs; so far it has {ran}.",
             detail="",
-            next_action="Make the report again when it has ended.",
+            next_action="make the report again when it has ended",
         )
     if record.based_on:
         return NoAnswer(

@@ -1,10 +1,11 @@
 """What was searched, on what, and within which budget: labels and values."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
 from autotune.model import ProbeResult, SearchRecord
+from autotune.report.columns import instant_words
 from autotune.report.ranks import together_words
+from autotune.report.setting_words import given_words
 from autotune.report.words import format_count
 from autotune.units import format_bytes, format_seconds
 
@@ -22,10 +23,11 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
                 ("confirms", record.based_on or ""),
                 ("state", record.state.value.replace("_", " ")),
                 ("ended with", record.message),
-                ("began", instant(record.created)),
-                ("ended", instant(record.finished)),
+                ("began", instant_words(record.created)),
+                ("ended", instant_words(record.finished) if record.finished else ""),
                 ("probes took", format_seconds(took) if probes else ""),
-                ("probes", f"{len(probes)}, {failed or 'none'} of them failed"),
+                ("probes", f"{len(probes)}, {failed or 'none'} of them failed" if probes else "0"),
+                ("your settings", given_words(record.plan.settings)),
                 ("ranks", f"{together} in each probe" if (together := together_words(record.plan)) else ""),
                 ("seed", str(record.plan.seed)),
                 ("autotune", record.version),
@@ -68,8 +70,3 @@ def facts(record: SearchRecord, probes: Sequence[ProbeResult]) -> Mapping[str, M
         ),
     )
     return {title: {label: value for label, value in rows if value} for title, rows in groups}
-
-
-def instant(when: datetime | None) -> str:
-    """``2026-01-31 12:00 UTC``; empty for None. Instants of the ledger are in UTC."""
-    return when.strftime("%Y-%m-%d %H:%M UTC") if when else ""

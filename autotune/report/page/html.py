@@ -8,10 +8,10 @@ import base64
 import hashlib
 from pathlib import Path
 
+from autotune.report.columns import instant_words
 from autotune.report.page.drawing import Figure
-from autotune.report.page.facts import instant
 from autotune.report.page.figures import figures
-from autotune.report.page.tables import ROLES, rank_table, ranks_note
+from autotune.report.page.tables import ROLES, parts_table, rank_table, ranks_note, step_words
 from autotune.report.page.view import View
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes, format_seconds
@@ -37,9 +37,10 @@ def render_html(view: View) -> str:
         "bytes": format_bytes,
         "seconds": format_seconds,
         "rate": format_rate,
-        "instant": instant,
+        "instant": instant_words,
     }
     environment.globals |= {"share": format_share, "roles": ROLES, "rank_table": rank_table, "ranks_note": ranks_note}
+    environment.globals |= {"parts_table": parts_table, "step_words": step_words}
     shown = figures(view)
     # Both are ours or plotly's, not the user's; and no closing tag is in them.
     scripts = [get_plotlyjs(), _read("plots.js")] if shown else []

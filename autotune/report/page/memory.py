@@ -1,11 +1,11 @@
 """Memory for a report: by kind over the batch size, and over one training step."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from autotune.memory.forecast import Forecast
 from autotune.memory.timeline import USES, foretold_timeline, recorded_timeline, uses_at_peak
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchRecord, Settings
+from autotune.report.explain import of_memory
 from autotune.report.explanation import USES as USE_WORDS
 from autotune.report.memory_split import memory_split
 from autotune.report.page.view import MemoryBySize, MemoryInStep, PhasePeak, SizeMark, SizeParts, Verdict
@@ -166,10 +166,5 @@ def _columns(order: tuple[str, ...], split: dict[int, dict[str, int]]) -> tuple[
 
 def _forecast(record: SearchRecord, probes: Sequence[ProbeResult], settings: Settings) -> Forecast | None:
     """From a recording of these settings; one of any allocator configuration will do."""
-    alike = [p for p in Apart.of(probes).training if _of_memory(p.settings) == _of_memory(settings)]
+    alike = [p for p in Apart.of(probes).training if of_memory(p.settings) == of_memory(settings)]
     return recorded(alike, settings.allocator, varies=record.workload.varies) if alike else None
-
-
-def _of_memory(settings: Settings) -> Settings:
-    """What allocations depend on."""
-    return replace(plain(settings), allocator="")

@@ -7,7 +7,7 @@ from autotune.memory.timeline import StepTimeline
 from autotune.report.explanation import PHASES, USES
 from autotune.report.page.drawing import Figure, Spec, area, bar, byte_unit, draw_line, layout_with, note
 from autotune.report.page.memory import OUTSIDE
-from autotune.report.page.tables import Table, memory_table, phases_table, timeline_table, with_settings
+from autotune.report.page.tables import Table, memory_table, phase_name, phases_table, timeline_table, with_settings
 from autotune.report.page.view import MemoryBySize, MemoryInStep, SizeMark, Verdict, View
 from autotune.units import format_bytes
 
@@ -175,7 +175,7 @@ def _timeline_figure(step: MemoryInStep, timeline: StepTimeline) -> Figure:
 
 def _phases_figure(step: MemoryInStep, table: Table) -> Figure:
     factor, unit = byte_unit([one.allocated_bytes for one in step.phases])
-    names = [PHASES[one.phase].removeprefix("the ") for one in step.phases]
+    names = [phase_name(one.phase) for one in step.phases]
     peak = max(step.phases, key=lambda one: one.allocated_bytes)
     layout = layout_with(f"highest peak, {unit}", "")
     layout["yaxis"] |= {"autorange": "reversed", "automargin": True}

@@ -20,9 +20,12 @@ def reproduction(plan: Plan, own: Settings) -> tuple[str, str]:
         own: what the workload trains with by itself, and need not be told.
     """
     if plan.source.pickle_path:
-        return "", "It was called from Python with live objects: call find_max_batch() from the same script again."
-    where = f"Run in {plan.source.directory}: " if plan.source.directory else ""
-    return _asking(plan, own, "--fresh"), where + "it measures everything again, whatever the ledger knows."
+        return (
+            "",
+            "The search was called from Python with live objects: call find_max_batch() from the same script again.",
+        )
+    where = f"Run it in {plan.source.directory}. " if plan.source.directory else ""
+    return _asking(plan, own, "--fresh"), where + "It measures everything again, whatever the ledger knows."
 
 
 def where_the_ranks_are(plan: Plan, own: Settings) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from html import escape
 from statistics import median
 
-from autotune.report.page.drawing import Figure, Spec, byte_unit, draw_line, layout_with, note, shortened
+from autotune.report.columns import shortened
+from autotune.report.page.drawing import Figure, Spec, byte_unit, draw_line, layout_with, note
 from autotune.report.page.tables import times_table, trade_table
 from autotune.report.page.view import Role, Trade, View
 from autotune.report.words import format_rate
@@ -118,7 +119,7 @@ def times_figure(view: View) -> Figure | None:
         caption="Time of each measured step divided by its samples, so that batch sizes compare; warm-up steps are left "
         "out. Further left is faster.",
         spec={"data": data, "layout": layout},
-        table=times_table(rows),
+        table=times_table(view),
     )
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from autotune.memory.timeline import StepTimeline
+from autotune.model import Phase
 from autotune.report.explanation import PHASES, USES
-from autotune.report.page.view import ByRank, MemoryBySize, MemoryInStep, Role, StepTimes, Trade, View
+from autotune.report.page.view import Answer, ByRank, MemoryBySize, MemoryInStep, NoAnswer, Role, Trade, View
 from autotune.report.setting_words import OWN
 from autotune.report.words import format_rate, format_share
 from autotune.units import format_bytes, format_seconds
@@ -35,6 +36,34 @@ def with_settings(words: str) -> str:
     return "with your own settings" if words == OWN else f"with {words}"
 
 
+def step_words(answer: Answer) -> str:
+    """What an optimizer step sees, ``8 × 2 accumulated × 4 devices = 64 samples a step``; empty where that is one batch."""
+    factors = [f"{answer.accumulate} accumulated"] if answer.accumulate > 1 else []
+    factors += [f"{answer.world} devices"] if answer.world > 1 else []
+    product = " \N{MULTIPLICATION SIGN} ".join([str(answer.batch_size), *factors])
+    return f"{product} = {answer.effective} samples a step" if factors else ""
+
+
+def parts_table(ended: NoAnswer, budget_bytes: int) -> Table:
+    """Where the memory went of the probe that shows that nothing fits."""
+    rows = [
+        (part.kind, format_bytes(part.size_bytes), "expected" if part.expected else _reached(part.size_bytes))
+        for part in ended.parts
+    ]
+    if ended.requested_bytes is not None:
+        rows.append(("the request that failed", format_bytes(ended.requested_bytes), ""))
+    return Table(
+        caption=f"Where the memory went at batch {ended.at_batch}, of a budget of {format_bytes(budget_bytes)}",
+        headings=("part", "memory", "remark"),
+        rows=tuple(rows),
+        numbers=frozenset({1}),
+    )
+
+
+def _reached(size_bytes: int | None) -> str:
+    return "not reached" if size_bytes is None else ""
+
+
 def trade_table(found: Sequence[Trade], recommended: int | None) -> Table:
     """Memory and throughput; ``recommended``: the batch size that is, of the recommended settings."""
     return Table(
@@ -47,7 +76,7 @@ def trade_table(found: Sequence[Trade], recommended: int | None) -> Table:
                 format_bytes(one.peak_bytes),
                 format_rate(one.samples_per_second),
                 "yes" if one.on_front else "",
-                "same settings" if one.role is Role.RECOMMENDED and one.batch_size != recommended else ROLES[one.role],
+                _role(one.role, one.batch_size, recommended),
             )
             for one in found
         ),
@@ -112,13 +141,20 @@ def ranks_note(view: View) -> str:
     )
 
 
+def phase_name(phase: Phase) -> str:
+    """As a label, without an article."""
+    return PHASES[phase].removeprefix("the ")
+
+
 def phases_table(step: MemoryInStep) -> Table | None:
     """The measured peak of each phase; None where none was measured."""
     if not step.phases:
         return None
     columns = ("phase", "allocated", "reserved")
     reserves = any(one.reserved_bytes is not None for one in step.phases)
-    peaks = [(PHASES[one.phase], *map(format_bytes, (one.allocated_bytes, one.reserved_bytes))) for one in step.phases]
+    peaks = [
+        (phase_name(one.phase), *map(format_bytes, (one.allocated_bytes, one.reserved_bytes))) for one in step.phases
+    ]
     return Table(
         caption=f"Highest peak of each phase at batch {step.phases_batch}, as measured",
         headings=columns if reserves else columns[:2],
@@ -134,7 +170,7 @@ def timeline_table(timeline: StepTimeline) -> Table:
         inside = [moment for moment in timeline.moments if span.first_event <= moment.event <= span.last_event]
         if inside:
             top = max(inside, key=lambda moment: sum(moment.by_use))
-            rows.append((PHASES[span.phase], format_bytes(sum(top.by_use)), *map(format_bytes, top.by_use)))
+            rows.append((phase_name(span.phase), format_bytes(sum(top.by_use)), *map(format_bytes, top.by_use)))
     return Table(
         caption=f"The highest moment of each phase of step {timeline.step} at batch {timeline.batch_size}",
         headings=("phase", "allocated", *(USES[use] for use in timeline.uses)),
@@ -143,10 +179,11 @@ def timeline_table(timeline: StepTimeline) -> Table:
     )
 
 
-def times_table(rows: Sequence[StepTimes]) -> Table:
+def times_table(view: View) -> Table:
     """Median and range of step times."""
+    recommended = view.answer.batch_size if view.answer else None
     return Table(
-        caption="Step times",
+        caption="Step times, warm-up left out",
         headings=("settings", "batch", "steps", "median", "fastest", "slowest", "ms per sample", "role"),
         rows=tuple(
             (
@@ -157,9 +194,15 @@ def times_table(rows: Sequence[StepTimes]) -> Table:
                 format_seconds(min(row.seconds)),
                 format_seconds(max(row.seconds)),
                 f"{1000 * median(row.seconds) / row.samples:.3g}",
-                ROLES[row.role],
+                _role(row.role, row.batch_size, recommended),
             )
-            for row in rows
+            for row in view.times
+            if row.seconds
         ),
         numbers=frozenset(range(1, 7)),
     )
+
+
+def _role(role: Role, batch_size: int, recommended: int | None) -> str:
+    """Only one of the sizes of the recommended settings is the answer."""
+    return "same settings" if role is Role.RECOMMENDED and batch_size != recommended else ROLES[role]

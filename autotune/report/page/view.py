@@ -312,6 +312,8 @@ class View:
     """The command that asks the same question; empty where there is none."""
     reproduce_note: str
     """What to mind with it, or why there is none."""
+    own_settings: str = ""
+    """What of the user's own settings is not the default, in words; empty where nothing."""
     ranks: int = 1
     """Processes that train together in each probe."""
     predicted: bool = False

@@ -70,13 +70,15 @@ def _at_one_size(view: View, row: Row) -> Question | Answer | None:
 
 
 def answer_at(view: View, row: Row, size: int, *, complete: bool = True) -> Answer:
-    """The answer at a size that is certified with the accumulation of a training."""
+    """The answer at a size that is certified with the accumulation of a training; the largest that is may be above it."""
     trained = view.sizes.trained(row.settings, size)
-    failed = [p.batch_size for p in row.probes if p.settings == trained and p.outcome.is_ceiling]
-    refuted = min((n for n in failed if n > size), default=None)
+    alike = [p for p in row.probes if p.settings == trained]
+    certified = [p.batch_size for p in alike if p.form is Form.LONG and p.fits and p.batch_size in row.certified]
+    largest = max([size, *(n for n in certified if view.sizes.down(n) == n)])
+    refuted = min((p.batch_size for p in alike if p.outcome.is_ceiling and p.batch_size > largest), default=None)
     cause = next((p.failure.cause for p in row.probes if p.batch_size == refuted and p.failure), None)
     return Answer(
-        max_batch=size,
+        max_batch=largest,
         refuted_at=refuted,
         recommended_batch=size,
         limited_by=str(cause) if cause else NOT_SEARCHED,

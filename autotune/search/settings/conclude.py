@@ -1,7 +1,6 @@
 """The best answer that stands at any moment: certified, and shown to train the same."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import log
 
 from autotune.model import Answer, Form, Objective
@@ -26,10 +25,7 @@ def standing_answer(view: View) -> Answer | None:
     if held is None:
         return None
     row, size, _ = held
-    answer = answer_at(view, row, size, complete=False)
-    largest = max(n for n in _certified(view, row) if view.sizes.trained(row.settings, n) == answer.settings)
-    above = answer.refuted_at if answer.refuted_at is not None and answer.refuted_at > largest else None
-    return replace(answer, max_batch=largest, refuted_at=above)
+    return answer_at(view, row, size, complete=False)
 
 
 def _eligible(view: View) -> list[Row]:
