@@ -26,6 +26,7 @@ from autotune.runtime.readings import Meter
 from autotune.runtime.summary import Summary, propose
 from autotune.runtime.watch import OnLimit, Watch
 from autotune.runtime.where import device_of, of_rank
+from autotune.workload.seen import kind_of
 from autotune.workload.source import INSIDE_VARIABLE
 
 _LOSSES = 16
@@ -200,7 +201,8 @@ class Guard:
             The mean of their losses, without a gradient.
 
         Raises:
-            UsageError: there are more or fewer batches, or the optimizer asks for a closure; no step was taken.
+            UsageError: there are more or fewer batches, the optimizer asks for a closure, or the loss is no tensor; no step
+                was taken.
             MemoryStop: the step was taken, and the limit passed.
             torch.OutOfMemoryError or what else said so: no step was taken; a note says why the batch was not split.
         """
@@ -245,17 +247,22 @@ class Guard:
         Raises:
             torch.OutOfMemoryError or what else said so: see ``train_step``; gradients are as before the step.
         """
-        if self._inside:
-            with self._applied.autocast():
-                value = loss(self._model, batch)
-            self._applied.backward(value)
-            return value.detach()
 
         def noted(model: Any, part: Any) -> torch.Tensor:
             value = loss(model, part)
+            if not isinstance(value, torch.Tensor):
+                raise UsageError(
+                    f"the loss function returned {kind_of(value)}",
+                    hint="return the loss alone, a tensor of one element: model(**batch).loss",
+                )
             self._losses.append(weakref.ref(value))
             return value
 
+        if self._inside:
+            with self._applied.autocast():
+                value = noted(self._model, batch)
+            self._applied.backward(value)
+            return value.detach()
         try:
             return self._degrading.backward(noted, batch)
         except Exception as error:
@@ -293,7 +300,8 @@ class Guard:
         Raises:
             UsageError: they must not be; the message says why.
         """
-        self._degrading.check(loss, batch)
+        if not self._inside:
+            self._degrading.check(loss, batch)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a checkpoint now, between steps.
