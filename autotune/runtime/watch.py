@@ -17,7 +17,7 @@ from autotune.runtime.leak import LEAST_BYTES, LEAST_HOST_BYTES, Leak
 from autotune.runtime.limits import Limit, read_limit
 from autotune.runtime.log import Log
 from autotune.runtime.publish import Publisher, Seen
-from autotune.runtime.readings import NO_COUNTS, Meter, Reading, default_limit, make_meter
+from autotune.runtime.readings import Meter, Reading, default_limit, make_meter
 from autotune.runtime.summary import Summary, propose
 from autotune.units import format_bytes
 
@@ -86,11 +86,9 @@ class Watch:
         self._leak = Leak(LEAST_BYTES if device.type == "cuda" else LEAST_HOST_BYTES)
         self._certified_bytes = certified_bytes
         self._certified: MemoryGuard | None = None
-        self._counts = NO_COUNTS
         self._reading: Reading | None = None
         self._publisher = Publisher(device, clock)
-        self._first_retries: int | None = None
-        self._last_retries = 0
+        self._first_retries = 0
         self._start_step = start_step
         self._last_step, self._last_time = start_step, clock()
         self._next_step = start_step + 1
@@ -100,7 +98,7 @@ class Watch:
     @property
     def retries(self) -> int:
         """Of the allocator, between first and last look."""
-        return self._last_retries - (self._first_retries or 0)
+        return 0 if self._reading is None else self._reading.retries - self._first_retries
 
     def observe(
         self,
@@ -143,8 +141,8 @@ class Watch:
             retries=self.retries,
             step_seconds=round(seconds, 6),
         )
-        if self._certified is not None:
-            self._certified.look(step)
+        if self._certified is not None and reading.reserved_peak_bytes is not None:
+            self._certified.look(step, reading.reserved_peak_bytes, reading.retries)
         if self.limit_bytes is not None and reading.used_bytes > self.limit_bytes:
             self._over(step, reading, write)
         growth = self._leak.look(step, reading.held_bytes)
@@ -217,18 +215,12 @@ class Watch:
 
     def _take_in(self, reading: Reading) -> None:
         self.looks += 1
-        self._reading = reading
-        self._counts = reading.counts
-        self._last_retries = reading.retries
-        if self._first_retries is None:
-            self._first_retries = reading.retries
+        if self._reading is None:
+            self._first_retries, capacity = reading.retries, reading.capacity_bytes
             if self.limit_bytes is None:
-                share = self._share
-                capacity = reading.capacity_bytes
-                self.limit_bytes = default_limit(capacity) if share is None else int(share * capacity)
-            if reading.reserved_bytes is not None:
-                certified = self._certified_bytes
-                self._certified = MemoryGuard(certified, reading.capacity_bytes, lambda: self._counts)
+                self.limit_bytes = default_limit(capacity) if self._share is None else int(self._share * capacity)
+            self._certified = MemoryGuard(self._certified_bytes, capacity, reading.retries)
+        self._reading = reading
         self.peak_used_bytes = max(self.peak_used_bytes or 0, reading.used_bytes)
 
     def _over(self, step: int, reading: Reading, write: Write | None) -> None:
