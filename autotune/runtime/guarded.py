@@ -157,6 +157,8 @@ class Guard:
             every=every,
             least_seconds=least_seconds,
             certified_bytes=self._applied.certified_bytes,
+            failures=self._degrading.failures,
+            accumulate=self._applied.accumulate,
             start_step=start_step,
             meter=meter,
             clock=clock,
@@ -287,7 +289,7 @@ class Guard:
         self._degrading.finish()
         if self._inside:
             return
-        self._watch.observe(self.step, self._write(), self._graphs_kept, self._degrading.failures)
+        self._watch.observe(self.step, self._write(), self._graphs_kept)
         if self._watch.should_stop:
             raise MemoryStop(
                 f"training stops at its memory limit: {self._watch.stop_reason}",
@@ -316,7 +318,7 @@ class Guard:
 
     def summary(self) -> Summary:
         """The training so far."""
-        return self._watch.summary(self.step, self._degrading.failures, self._applied.accumulate)
+        return self._watch.summary(self.step)
 
     def close(self) -> None:
         """The training is over: the summary is logged, and the file closed. Called twice it does nothing."""
@@ -324,7 +326,7 @@ class Guard:
             return
         self._closed = True
         atexit.unregister(self.close)
-        self._watch.close(self.step, self._degrading.failures, self._applied.accumulate)
+        self._watch.close(self.step)
 
     def _write(self) -> Callable[[], Path] | None:
         path = self._path

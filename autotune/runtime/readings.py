@@ -136,8 +136,8 @@ class HostMeter:
             return [(resident_bytes, self._own_bytes)]
         around = host_limit(rlimits=False)
         found = [(around.total_bytes - around.free_bytes, around.total_bytes)]
-        for kind, used in ((resource.RLIMIT_AS, lambda: mapped_bytes), (resource.RLIMIT_DATA, own_data_bytes)):
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
             limit = resource.getrlimit(kind)[0]
             if limit != resource.RLIM_INFINITY:
-                found.append((used(), limit))
+                found.append((mapped_bytes if kind == resource.RLIMIT_AS else own_data_bytes(), limit))
         return found

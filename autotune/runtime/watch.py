@@ -45,6 +45,8 @@ class Watch:
         every: int = 10,
         least_seconds: float = 0.5,
         certified_bytes: int | None = None,
+        failures: Failures | None = None,
+        accumulate: int = 1,
         start_step: int = 0,
         meter: Meter | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -59,6 +61,8 @@ class Watch:
             every: steps between looks.
             least_seconds: and seconds, at least.
             certified_bytes: device-wide peak that a probe measured; a training that holds more is warned of.
+            failures: what ran out of memory so far, as somebody else counts it; None = nobody does.
+            accumulate: micro-batches of an optimizer step.
             start_step: steps that were taken before.
             meter, clock: for tests.
 
@@ -85,6 +89,7 @@ class Watch:
         self._log = Log(log)
         self._leak = Leak(LEAST_BYTES if device.type == "cuda" else LEAST_HOST_BYTES)
         self._certified_bytes = certified_bytes
+        self._failures, self._accumulate = failures or Failures(), accumulate
         self._certified: MemoryGuard | None = None
         self._reading: Reading | None = None
         self._publisher = Publisher(device, clock)
@@ -100,25 +105,18 @@ class Watch:
         """Of the allocator, between first and last look."""
         return 0 if self._reading is None else self._reading.retries - self._first_retries
 
-    def observe(
-        self,
-        step: int,
-        write: Write | None = None,
-        graphs_kept: Callable[[], int] = lambda: 0,
-        failures: Failures | None = None,
-    ) -> None:
+    def observe(self, step: int, write: Write | None = None, graphs_kept: Callable[[], int] = lambda: 0) -> None:
         """After an optimizer step: looks if a look is due, and says how it goes if that is (see ``Publisher``).
 
         Args:
             step: its number, from 1.
             write: for the emergency checkpoint; None = there is none.
             graphs_kept: losses of earlier steps that are alive with their graph.
-            failures: what ran out of memory, as far as somebody counts it.
         """
         self._look(step, write, graphs_kept)
         reading = self._reading
         if reading is not None:
-            self._publisher.publish(lambda: self._seen(step, reading, failures or Failures()))
+            self._publisher.publish(lambda: self._seen(step, reading))
 
     def _look(self, step: int, write: Write | None, graphs_kept: Callable[[], int]) -> None:
         if step < self._next_step:
@@ -171,21 +169,16 @@ class Watch:
         except EnvironmentTrouble as error:
             self._tell(f"{error.message}; training goes on without\nhint: {error.hint}")
 
-    def summary(self, step: int, failures: Failures, accumulate: int = 1) -> Summary:
-        """The training so far.
-
-        Args:
-            step: its last.
-            failures: what ran out of memory, as far as somebody counted it.
-            accumulate: micro-batches of an optimizer step.
-        """
+    def summary(self, step: int) -> Summary:
+        """The training so far; ``step``: its last."""
+        failures = self._failures
         return Summary(
             steps=step - self._start_step,
             out_of_memory=failures.out_of_memory,
             micro_batches_split=failures.micro_batches_split,
             failed_at=failures.failed_at,
             ran_at=failures.ran_at,
-            proposal=propose(failures, accumulate),
+            proposal=propose(failures, self._accumulate),
             peak_used_bytes=self.peak_used_bytes,
             limit_bytes=self.limit_bytes,
             retries=self.retries,
@@ -193,15 +186,15 @@ class Watch:
             checkpoints=self.checkpoints,
         )
 
-    def close(self, step: int, failures: Failures, accumulate: int = 1) -> None:
+    def close(self, step: int) -> None:
         """The training is over: log its summary (see there), close the file, and publish no more."""
         self._publisher.close()
-        summary = self.summary(step, failures, accumulate)
+        summary = self.summary(step)
         self.record("summary", step, **summary.as_fields())
         self._log.close()
         _LOG.log(logging.WARNING if summary.out_of_memory else logging.INFO, "guarded training: %s", summary)
 
-    def _seen(self, step: int, reading: Reading, failures: Failures) -> Seen:
+    def _seen(self, step: int, reading: Reading) -> Seen:
         return Seen(
             step=step,
             reading=reading,
@@ -210,7 +203,7 @@ class Watch:
             retries=self.retries,
             leak_bytes_per_step=None if self.growth is None else self.growth.bytes_per_step,
             checkpoints=self.checkpoints,
-            failures=failures,
+            failures=self._failures,
         )
 
     def _take_in(self, reading: Reading) -> None:
