@@ -28,18 +28,16 @@ def count_samples(batch: object) -> int:
 
 def own(batch: Any) -> Any:
     """The batch for one attempt: loss functions take entries out of it (``batch.pop("labels")``), and the next attempt
-    needs them, too. Its containers are copied, its tensors are not."""
+    needs them, too. Containers are copied, tensors and lists within mappings and lists are not."""
     if isinstance(batch, torch.Tensor):
         return batch
     if type(batch) is tuple:
         return tuple([own(item) for item in batch])
-    if type(batch) is list:
-        return [own(item) for item in batch]
-    if isinstance(batch, MutableMapping):
+    if isinstance(batch, MutableMapping | list):
         copied = copy.copy(batch)  # keeps the kind, and a default factory
-        for key, value in batch.items():
-            if (mine := own(value)) is not value:
-                copied[key] = mine
+        for key, value in enumerate(batch) if isinstance(batch, list) else batch.items():
+            if isinstance(value, MutableMapping | tuple):  # lists in it may be long, and are seldom taken from
+                copied[key] = own(value)
         return copied
     return batch
 

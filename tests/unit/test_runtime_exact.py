@@ -160,6 +160,7 @@ FORMS: dict[str, Form] = {
     "dict": (lambda x, y: {"x": x, "y": y, "epoch": 3}, lambda b: (b["x"], b["y"])),
     "dict, popped": (lambda x, y: {"x": x, "y": y}, lambda b: (b.pop("x"), b.pop("y"))),
     "dict in a dict, popped": (lambda x, y: {"a": {"x": x}, "y": y}, lambda b: (b["a"].pop("x"), b.pop("y"))),
+    "dict in a list, popped": (lambda x, y: [{"x": x, "n": None}, y], lambda b: (b[0].pop("x"), b.pop())),
     "dict in a tuple, popped": (lambda x, y: ({"x": x, "n": None}, y), lambda b: (b[0].pop("x"), b[1])),
     "mapping of another's": (lambda x, y: UserDict(x=x, y=y), lambda b: (b.pop("x"), b.pop("y"))),
     "mapping without update": (lambda x, y: ClosedMapping(x=x, y=y), lambda b: (b["x"], b["y"])),
