@@ -17,7 +17,8 @@ from autotune.model import Checkpointing, Compile, Precision
 from autotune.recommended.file import read_file
 from autotune.report.document import settings_of
 from autotune.report.fields import Document
-from autotune.runtime.certified import MemoryGuard, device_guard
+from autotune.runtime.certified import MemoryGuard
+from autotune.runtime.readings import read_allocator
 from autotune.tuned.training import without
 from autotune.tuned.validity import Difference, differences, model_differences, set_allocator, tell
 from autotune.workload.source import INSIDE_VARIABLE
@@ -56,7 +57,8 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
         self.document = None if inside else read_file(Path(path), missing_ok=missing_ok, instead=without(path))
         """The file's content; None = there is none."""
         self.guard: MemoryGuard | None = None
-        """While a training runs on a device whose allocator counts."""
+        """While a training runs on a device whose allocator counts: the CPU has none that does."""
+        self._device = torch.device("cpu")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Hold the file against model, machine and arguments.
@@ -72,14 +74,15 @@ class AutotuneCallback(TrainerCallback):  # type: ignore[misc]  # the framework 
         if model is not None:
             found += model_differences(content, model, self.path)
         tell(self.path, [*found, *argument_differences(content, args)], strict=self._strict)
-        if self._guards:
-            evidence = content.evidence
-            self.guard = device_guard(evidence.peak_bytes, evidence.budget_bytes, device)
+        if self._guards and device.type == "cuda":
+            evidence, self._device = content.evidence, device
+            self.guard = MemoryGuard(evidence.peak_bytes, evidence.budget_bytes, read_allocator(device).retries)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the memory."""
         if self.guard is not None:
-            self.guard.look(state.global_step)
+            held = read_allocator(self._device)
+            self.guard.look(state.global_step, held.reserved_peak_bytes, held.retries)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The last look."""

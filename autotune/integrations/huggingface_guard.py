@@ -15,7 +15,6 @@ from transformers import TrainerCallback
 
 from autotune.errors import UsageError
 from autotune.runtime.checkpoint import check_place, save_checkpoint
-from autotune.runtime.degrade import Failures
 from autotune.runtime.limits import Limit
 from autotune.runtime.readings import Meter
 from autotune.runtime.watch import OnLimit, Watch
@@ -103,5 +102,5 @@ class GuardCallback(TrainerCallback):  # type: ignore[misc]  # the framework is 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The summary."""
         if self.watch is not None:
-            self.watch.close(state.global_step, Failures())
+            self.watch.close(state.global_step)
             self.watch = None

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.errors import UsageError
 from autotune.runtime.checkpoint import check_place, write_whole
-from autotune.runtime.degrade import Failures
 from autotune.runtime.limits import Limit
 from autotune.runtime.readings import Meter
 from autotune.runtime.watch import OnLimit, Watch
@@ -92,7 +91,7 @@ class GuardCallback(Callback):  # type: ignore[misc]  # the framework is not the
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """The summary."""
         if self.watch is not None:
-            self.watch.close(trainer.global_step, Failures())
+            self.watch.close(trainer.global_step)
             self.watch = None
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

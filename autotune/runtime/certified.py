@@ -1,42 +1,37 @@
-"""Watching the memory of a training against what was certified for it."""
+"""Watching the memory of a training against what was certified for it. Pure."""
 
 import warnings
-from collections.abc import Callable, Mapping
-
-import torch
 
 from autotune.errors import MemoryWarning
 from autotune.units import format_bytes
-
-Stats = Callable[[], Mapping[str, int]]
-"""Reads the allocator's statistics, as ``torch.cuda.memory_stats`` has them."""
-
-_RESERVED = "reserved_bytes.all.peak"
-_RETRIES = "num_alloc_retries"
 
 
 class MemoryGuard:
     """Warns once when the allocator holds more than was certified, and once when it begins to retry."""
 
-    def __init__(self, certified_bytes: int | None, budget_bytes: int, read: Stats) -> None:
+    def __init__(self, certified_bytes: int | None, budget_bytes: int, retries: int) -> None:
         """
         Args:
             certified_bytes: device-wide peak of the job as the certifying probe measured it; None = it was not measured,
                 and the budget counts.
             budget_bytes: what the job may use, device-wide.
-            read: the allocator's statistics.
+            retries: of the allocator, before the training.
         """
         self._certified = certified_bytes
         self._limit = certified_bytes if certified_bytes is not None else budget_bytes
         self._budget = budget_bytes
-        self._read = read
-        self._retries = read().get(_RETRIES, 0)
+        self._retries = retries
         self._told_reserved = self._told_retries = False
 
-    def look(self, step: int) -> None:
-        """Look at the statistics after an optimizer step, and warn (``MemoryWarning``) of what is new."""
-        stats = self._read()
-        reserved, retries = stats.get(_RESERVED, 0), stats.get(_RETRIES, 0) - self._retries
+    def look(self, step: int, reserved: int, retries: int) -> None:
+        """After an optimizer step, warn (``MemoryWarning``) of what is new.
+
+        Args:
+            step: its number.
+            reserved: the most that the allocator held so far, in bytes.
+            retries: of the allocator, since it began.
+        """
+        retries -= self._retries
         if reserved > self._limit and not self._told_reserved:
             self._told_reserved = True
             what = "was certified" if self._certified is not None else "was allowed"
@@ -58,10 +53,3 @@ class MemoryGuard:
                 ),
                 stacklevel=2,
             )
-
-
-def device_guard(certified_bytes: int | None, budget_bytes: int, device: torch.device) -> MemoryGuard | None:
-    """A guard of a device whose allocator counts; None for others (the CPU has no allocator that does)."""
-    if device.type != "cuda":
-        return None
-    return MemoryGuard(certified_bytes, budget_bytes, lambda: torch.cuda.memory_stats(device))

@@ -8,7 +8,6 @@ the same only without it.
 import gc
 import logging
 import math
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class Failures:
     ran_at: int | None = None
     """Samples in the largest part that went through."""
     split_from: int | None = None
-    """Samples of the last micro-batch that was split."""
+    """Samples of the largest micro-batch that was split: the last one of an epoch may be smaller."""
     last_message: str = ""
     """First line of the last error."""
 
@@ -83,7 +82,7 @@ class Degrading:
         """
         self.failures = Failures()
         self.gradients = Gradients(model, optimizer, several=applied.accumulate > 1)
-        self._model, self._optimizer, self._applied, self._device = model, optimizer, applied, device
+        self._model, self._applied, self._device = model, applied, device
         self._splittable, self._parts = splittable, parts
         self._done: list[_Piece] = []
         """Of this optimizer step, in order: an attempt that failed may have spoilt what they added."""
@@ -94,6 +93,7 @@ class Degrading:
     def finish(self) -> None:
         """The optimizer step is over; batches are let go."""
         self._done = []
+        self.gradients.finish()
 
     def backward(self, loss: LossFunction, batch: Any) -> torch.Tensor:
         """Add the gradients of one micro-batch; returns its loss.
@@ -105,10 +105,10 @@ class Degrading:
         self._calls += 1
         if self.gradients.begin():
             self._done = []
-        todo = deque([_Piece(batch, loss, self._calls)])
+        todo = [_Piece(batch, loss, self._calls)]
         split = False
         while todo:
-            piece = todo.popleft()
+            piece = todo.pop(0)
             error, halves = None, self._known_to_fail(piece)
             if halves is None:
                 error = self._attempt(piece)
@@ -118,13 +118,11 @@ class Degrading:
                     continue
                 halves = self._halves(piece, error)
             split = True
+            todo[:0] = halves
             if error is not None and self.gradients.touched():
-                todo.extendleft(reversed(halves))
-                todo.extendleft(reversed(self._done))
+                todo[:0] = self._done
                 self._done = []
                 self.gradients.restore()
-            else:
-                todo.extendleft(reversed(halves))
         return self._sum_up(split, batch)
 
     def check(self, loss: LossFunction, batch: Any) -> None:
@@ -133,9 +131,10 @@ class Degrading:
         Raises:
             UsageError: they must not be; the message says why.
         """
-        if why := obstacle(self._model, self._optimizer) or self._tried(loss, batch):
+        if why := self._looked_and_tried(loss, batch):
             raise UsageError(f"micro-batches of this training cannot be split: {why}", hint=_FORCE)
-        self._splittable = True
+        if self._splittable is None:
+            self._splittable = True
 
     # --- one piece --------------------------------------------------------------------------------------------------
 
@@ -183,8 +182,8 @@ class Degrading:
         failures.last_message = _first_line(error)
         if samples is not None:
             failures.failed_at = min(samples, failures.failed_at or samples)
-        elements = _elements(piece.batch)
-        self._least_failed = min(elements, self._least_failed or elements)
+        if elements := _elements(piece.batch):
+            self._least_failed = min(elements, self._least_failed or elements)
         _LOG.warning("out of memory with %s samples in one pass: %s", samples or "some", failures.last_message)
 
     def _known_to_fail(self, piece: _Piece) -> list[_Piece] | None:
@@ -202,7 +201,7 @@ class Degrading:
             self.failures.micro_batches_split += 1
             sizes = [size for piece in mine if (size := self._parts.samples(piece.batch)) is not None]
             self.failures.ran_at = max([*sizes, self.failures.ran_at or 0]) or None
-            self.failures.split_from = self._parts.samples(batch)
+            self.failures.split_from = max(self._parts.samples(batch) or 0, self.failures.split_from or 0) or None
         values = [piece.value for piece in mine if piece.value is not None]
         if not values:  # nothing counts in the whole batch, and a mean over nothing is this
             return torch.full((), math.nan, device=self._device)
@@ -242,15 +241,16 @@ class Degrading:
             return ""
         if self._splittable is False:
             return "not split, as splittable=False asks"
-        why = obstacle(self._model, self._optimizer) or self._tried(piece.loss, piece.batch)
-        if why:
+        if why := self._looked_and_tried(piece.loss, piece.batch):
             return f"not split: {why}; {_FORCE}"
         self._splittable = True
         return ""
 
-    def _tried(self, loss: LossFunction, batch: Any) -> str:
-        """What trying says against parts of this batch; empty where they add up. First and last samples are tried, which
-        are less alike than neighbours (all padding, of one class)."""
+    def _looked_and_tried(self, loss: LossFunction, batch: Any) -> str:
+        """What the model, or trying, says against parts of this batch; empty where they add up. First and last samples are
+        tried, which are less alike than neighbours (all padding, of one class)."""
+        if why := obstacle(self._model, self.gradients.parameters()):
+            return why
         shown, said = False, _TOO_FEW
         try:
             for last in (False, True):

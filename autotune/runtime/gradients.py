@@ -24,61 +24,63 @@ class Gradients:
         mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._others = [parameter for parameter in model.parameters() if id(parameter) not in mine]
         self._several = several
-        self._before: list[torch.Tensor | None] | None = None
-        """Copies of what was there before the step; None = nothing was, or zeros."""
-        self._zeros = False
-        """The caller has cleared them, and nothing was added since."""
-        self._were_zeros = False
-        """At the beginning of the step that is under way."""
+        self._before: dict[int, torch.Tensor] = {}
+        """Place among the parameters -> copy of what was there before the step. Without one it was nothing, or zeros."""
+        self._cleared = 0
+        """First parameters, those of the optimizer, whose gradients the caller has cleared; nothing was added since."""
+        self._zeros = 0
+        """As many of them may have begun the step that is under way with zeros."""
         self._left: _Mark | None = None
         """As the last attempt left them; None = not looked at, since nothing was to follow in its step."""
-        self.copies = 0
-        """How many steps began with gradients of others, which were copied."""
 
     def cleared(self) -> None:
-        """The caller has just cleared them: what is there, is zeros."""
-        self._left, self._zeros = None, True
+        """The caller has just cleared those of the optimizer: where there still is one, it is zeros."""
+        self._left, self._cleared = None, sum(len(group["params"]) for group in self._optimizer.param_groups)
+
+    def finish(self) -> None:
+        """The step is over: what is there when the next one begins was there before it."""
+        self._left = None
 
     def begin(self) -> bool:
         """Before a micro-batch. Returns whether it is the first one of a step: all gradients are gone, or were changed by
         others (cleared, clipped, added to) since ``end``."""
-        present = any(parameter.grad is not None for parameter in self.parameters())
-        mark = self._mark() if present else None
+        parameters = self.parameters()
+        mark = _mark(parameters) if _any(parameters) else None
         if mark is not None and mark == self._left:
             return False
-        self._before, self._were_zeros, self._zeros = None, self._zeros, False
-        if present and not self._were_zeros:
-            self._several = True
-            self.copies += 1
-            self._before = [None if p.grad is None else p.grad.detach().clone() for p in self.parameters()]
+        self._zeros, self._cleared = self._cleared, 0
         self._left = mark
+        self._before = {}
+        if mark is not None:
+            for place, parameter in enumerate(parameters):
+                if place >= self._zeros and parameter.grad is not None:
+                    self._before[place] = parameter.grad.detach().clone()
+            self._several = self._several or bool(self._before)
         return True
 
     def touched(self) -> bool:
         """Whether an attempt changed them since ``begin``, ``end`` or ``restore``."""
-        if self._left is None:
-            return any(parameter.grad is not None for parameter in self.parameters())
-        return self._mark() != self._left
+        parameters = self.parameters()
+        return _any(parameters) if self._left is None else _mark(parameters) != self._left
 
     def end(self, *, more: bool) -> None:
         """After a micro-batch, or a part of one, went through; ``more``: of its parts are to follow."""
-        self._left = self._mark() if more or self._several else None
+        self._left = _mark(self.parameters()) if more or self._several else None
 
     def restore(self) -> None:
         """As before the first micro-batch of the step."""
-        if self._before is not None:
-            for parameter, before in zip(self.parameters(), self._before, strict=True):
-                if before is None or parameter.grad is None:
-                    parameter.grad = None if before is None else before.clone()
-                else:
-                    parameter.grad.copy_(before)
-        else:
-            for parameter in self.parameters():
-                if self._were_zeros and parameter.grad is not None:
-                    parameter.grad.zero_()
-                else:
-                    parameter.grad = None
-        self._left = self._mark() if self._before is not None or self._were_zeros else None
+        parameters = self.parameters()
+        for place, parameter in enumerate(parameters):
+            before = self._before.get(place)
+            if parameter.grad is None:
+                parameter.grad = None if before is None else before.clone()
+            elif before is not None:
+                parameter.grad.copy_(before)
+            elif place < self._zeros:
+                parameter.grad.zero_()
+            else:
+                parameter.grad = None
+        self._left = _mark(parameters) if _any(parameters) else None
 
     def parameters(self) -> Sequence[torch.Tensor]:
         """All whose gradients are kept; frozen ones as well, which may thaw."""
@@ -88,6 +90,14 @@ class Gradients:
             return only
         return [*(parameter for group in groups for parameter in group["params"]), *self._others]
 
-    def _mark(self) -> _Mark:
-        grads = (parameter.grad for parameter in self.parameters())
-        return [None if grad is None else (id(grad), grad._version) for grad in grads]
+
+def _any(parameters: Sequence[torch.Tensor]) -> bool:
+    for parameter in parameters:  # noqa: SIM110 - in every step, and a generator takes half as long again
+        if parameter.grad is not None:
+            return True
+    return False
+
+
+def _mark(parameters: Sequence[torch.Tensor]) -> _Mark:
+    grads = [parameter.grad for parameter in parameters]
+    return [None if grad is None else (id(grad), grad._version) for grad in grads]

@@ -26,6 +26,7 @@ from autotune.runtime.readings import Meter
 from autotune.runtime.summary import Summary, propose
 from autotune.runtime.watch import OnLimit, Watch
 from autotune.runtime.where import device_of, of_rank
+from autotune.workload.seen import kind_of
 from autotune.workload.source import INSIDE_VARIABLE
 
 _LOSSES = 16
@@ -156,6 +157,8 @@ class Guard:
             every=every,
             least_seconds=least_seconds,
             certified_bytes=self._applied.certified_bytes,
+            failures=self._degrading.failures,
+            accumulate=self._applied.accumulate,
             start_step=start_step,
             meter=meter,
             clock=clock,
@@ -200,7 +203,8 @@ class Guard:
             The mean of their losses, without a gradient.
 
         Raises:
-            UsageError: there are more or fewer batches, or the optimizer asks for a closure; no step was taken.
+            UsageError: there are more or fewer batches, the optimizer asks for a closure, or the loss is no tensor; no step
+                was taken.
             MemoryStop: the step was taken, and the limit passed.
             torch.OutOfMemoryError or what else said so: no step was taken; a note says why the batch was not split.
         """
@@ -245,17 +249,22 @@ class Guard:
         Raises:
             torch.OutOfMemoryError or what else said so: see ``train_step``; gradients are as before the step.
         """
-        if self._inside:
-            with self._applied.autocast():
-                value = loss(self._model, batch)
-            self._applied.backward(value)
-            return value.detach()
 
         def noted(model: Any, part: Any) -> torch.Tensor:
             value = loss(model, part)
+            if not isinstance(value, torch.Tensor):
+                raise UsageError(
+                    f"the loss function returned {kind_of(value)}",
+                    hint="return the loss alone, a tensor of one element: model(**batch).loss",
+                )
             self._losses.append(weakref.ref(value))
             return value
 
+        if self._inside:
+            with self._applied.autocast():
+                value = noted(self._model, batch)
+            self._applied.backward(value)
+            return value.detach()
         try:
             return self._degrading.backward(noted, batch)
         except Exception as error:
@@ -280,7 +289,7 @@ class Guard:
         self._degrading.finish()
         if self._inside:
             return
-        self._watch.observe(self.step, self._write(), self._graphs_kept, self._degrading.failures)
+        self._watch.observe(self.step, self._write(), self._graphs_kept)
         if self._watch.should_stop:
             raise MemoryStop(
                 f"training stops at its memory limit: {self._watch.stop_reason}",
@@ -293,7 +302,8 @@ class Guard:
         Raises:
             UsageError: they must not be; the message says why.
         """
-        self._degrading.check(loss, batch)
+        if not self._inside:
+            self._degrading.check(loss, batch)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a checkpoint now, between steps.
@@ -308,7 +318,7 @@ class Guard:
 
     def summary(self) -> Summary:
         """The training so far."""
-        return self._watch.summary(self.step, self._degrading.failures, self._applied.accumulate)
+        return self._watch.summary(self.step)
 
     def close(self) -> None:
         """The training is over: the summary is logged, and the file closed. Called twice it does nothing."""
@@ -316,7 +326,7 @@ class Guard:
             return
         self._closed = True
         atexit.unregister(self.close)
-        self._watch.close(self.step, self._degrading.failures, self._applied.accumulate)
+        self._watch.close(self.step)
 
     def _write(self) -> Callable[[], Path] | None:
         path = self._path

@@ -22,14 +22,24 @@ def count_samples(batch: object) -> int:
     """
     for tensor in tensors(batch):
         if tensor.dim() > 0:
-            return tensor.shape[0]
+            return tensor.size(0)
     raise NotCut(f"the batch is {describe(batch)}, in which samples cannot be counted")
 
 
 def own(batch: Any) -> Any:
     """The batch for one attempt: loss functions take entries out of it (``batch.pop("labels")``), and the next attempt
-    needs them, too."""
-    return copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
+    needs them, too. Containers are copied, tensors and lists within mappings and lists are not."""
+    if isinstance(batch, torch.Tensor):
+        return batch
+    if type(batch) is tuple:
+        return tuple([own(item) for item in batch])
+    if isinstance(batch, MutableMapping | list):
+        copied = copy.copy(batch)  # keeps the kind, and a default factory
+        for key, value in enumerate(batch) if isinstance(batch, list) else batch.items():
+            if isinstance(value, MutableMapping | tuple):  # lists in it may be long, and are seldom taken from
+                copied[key] = own(value)
+        return copied
+    return batch
 
 
 def halve(batch: object) -> tuple[object, object] | None:
@@ -60,7 +70,8 @@ def _part(part: Any, samples: int, where: slice) -> Any:
         if not isinstance(part, MutableMapping):
             return parts
         made = copy.copy(part)  # keeps the kind, and a default factory
-        made.update(parts)
+        for key, value in parts.items():  # a ModelOutput of transformers takes items, and refuses update()
+            made[key] = value
         return made
     if isinstance(part, tuple):
         items = [_part(item, samples, where) for item in part]
@@ -78,11 +89,14 @@ def _part(part: Any, samples: int, where: slice) -> Any:
 
 
 def _rows(tensor: torch.Tensor, samples: int, where: slice) -> torch.Tensor:
-    if tensor.dim() == 0 or (tensor.shape[0] == 1 and samples != 1):
+    if tensor.dim() == 0 or tensor.size(0) == 1:
         return tensor
-    if tensor.shape[0] != samples:
+    if tensor.size(0) != samples:
         raise NotCut(
-            f"a batch of {samples} samples has a tensor with {tensor.shape[0]} rows, and which of them belong to a sample"
+            f"a batch of {samples} samples has a tensor with {tensor.size(0)} rows, and which of them belong to a sample"
             " cannot be told"
         )
-    return tensor[where]
+    try:
+        return tensor[where]
+    except RuntimeError as error:  # sparse and nested ones
+        raise NotCut(f"the batch has a tensor of layout {tensor.layout}, of which PyTorch gives no part") from error

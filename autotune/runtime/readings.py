@@ -1,7 +1,6 @@
 """What a running training reads of its memory: device-wide where that can be told. Nothing here waits for the device."""
 
 import resource
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,8 +9,6 @@ import torch
 
 from autotune.probe.budget import HEADROOM_LEAST_BYTES, HEADROOM_SHARE
 from autotune.probe.host import host_limit, own_data_bytes
-
-NO_COUNTS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +19,8 @@ class Reading:
     """Held by tensors."""
     reserved_bytes: int | None
     """Held by PyTorch's allocator."""
+    reserved_peak_bytes: int | None
+    """The most that it held since it began, or since somebody reset it."""
     used_bytes: int
     """Of what the limit is on: the device by all processes (CUDA); the cgroup, the process or the host (CPU)."""
     capacity_bytes: int
@@ -30,8 +29,6 @@ class Reading:
     """Resident memory of this process."""
     retries: int
     """Of the allocator, since it began."""
-    counts: Mapping[str, int]
-    """All that the allocator counts, as ``torch.cuda.memory_stats`` names it."""
 
     @property
     def held_bytes(self) -> int:
@@ -60,6 +57,30 @@ def default_limit(capacity_bytes: int) -> int:
     return capacity_bytes - min(headroom, capacity_bytes // 4)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """What PyTorch's allocator says of a CUDA device, as ``Reading`` has it."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    reserved_peak_bytes: int
+    retries: int
+
+
+def read_allocator(device: torch.device) -> Allocator:
+    """Read it as PyTorch keeps it: to lay all of it flat, as ``torch.cuda.memory_stats`` does, takes 0.15 ms."""
+    stats = torch.cuda.memory_stats_as_nested_dict(device)
+    if not stats:  # the device is not started
+        return Allocator(allocated_bytes=0, reserved_bytes=0, reserved_peak_bytes=0, retries=0)
+    reserved = stats["reserved_bytes"]["all"]
+    return Allocator(
+        allocated_bytes=stats["allocated_bytes"]["all"]["current"],
+        reserved_bytes=reserved["current"],
+        reserved_peak_bytes=reserved["peak"],
+        retries=stats["num_alloc_retries"],
+    )
+
+
 class CudaMeter:
     """PyTorch's allocator and ``cudaMemGetInfo``; where that refuses, reserved memory plus what was outside at last."""
 
@@ -69,23 +90,22 @@ class CudaMeter:
         self._process = psutil.Process()
 
     def read(self) -> Reading:
-        counts = torch.cuda.memory_stats(self._device)
-        reserved = counts.get("reserved_bytes.all.current", 0)
+        held = read_allocator(self._device)
         try:
             free, capacity = torch.cuda.mem_get_info(self._device)
             used = capacity - free
-            self._outside = max(0, used - reserved)
+            self._outside = max(0, used - held.reserved_bytes)
         except RuntimeError:  # some virtual and unified devices do not tell
             capacity = torch.cuda.get_device_properties(self._device).total_memory
-            used = reserved + self._outside
+            used = held.reserved_bytes + self._outside
         return Reading(
-            allocated_bytes=counts.get("allocated_bytes.all.current", 0),
-            reserved_bytes=reserved,
+            allocated_bytes=held.allocated_bytes,
+            reserved_bytes=held.reserved_bytes,
+            reserved_peak_bytes=held.reserved_peak_bytes,
             used_bytes=used,
             capacity_bytes=capacity,
             host_rss_bytes=self._process.memory_info().rss,
-            retries=counts.get("num_alloc_retries", 0),
-            counts=counts,
+            retries=held.retries,
         )
 
 
@@ -103,11 +123,11 @@ class HostMeter:
         return Reading(
             allocated_bytes=None,
             reserved_bytes=None,
+            reserved_peak_bytes=None,
             used_bytes=used,
             capacity_bytes=capacity,
             host_rss_bytes=info.rss,
             retries=0,
-            counts=NO_COUNTS,
         )
 
     def _limits(self, resident_bytes: int, mapped_bytes: int) -> list[tuple[int, int]]:
@@ -116,8 +136,8 @@ class HostMeter:
             return [(resident_bytes, self._own_bytes)]
         around = host_limit(rlimits=False)
         found = [(around.total_bytes - around.free_bytes, around.total_bytes)]
-        for kind, used in ((resource.RLIMIT_AS, mapped_bytes), (resource.RLIMIT_DATA, own_data_bytes())):
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
             limit = resource.getrlimit(kind)[0]
             if limit != resource.RLIM_INFINITY:
-                found.append((used, limit))
+                found.append((mapped_bytes if kind == resource.RLIMIT_AS else own_data_bytes(), limit))
         return found

@@ -16,6 +16,7 @@ from autotune.probe.dropout import switched_off
 from autotune.runtime.halves import own
 from autotune.runtime.parts import Parts
 from autotune.runtime.plain import Applies
+from autotune.workload.batch import tensors
 
 TOLERANCE = 0.02
 """Share of the gradient by which few samples in one piece and in two may differ: lower precision rounds by about 1 %
@@ -28,7 +29,7 @@ class ShowsNothing(Exception):
     """Raised inside of the room: other samples may show more; the message says why these do not."""
 
 
-def obstacle(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+def obstacle(model: nn.Module, parameters: Sequence[torch.Tensor]) -> str:
     """What in the training stands in the way of parts, found by looking; empty where nothing is seen."""
     for name, module in model.named_modules():
         uses_batch = isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats)
@@ -38,9 +39,8 @@ def obstacle(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
         ranks = torch.distributed.get_world_size()
         if ranks > 1:
             return f"{ranks} processes train together, and the others would wait for gradients of the parts"
-    for group in optimizer.param_groups:
-        if any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in group["params"]):
-            return "a hook works on each gradient as soon as it is there, and would see those of the parts"
+    if any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters):
+        return "a hook works on each gradient as soon as it is there, and would see those of the parts"
     return ""
 
 
@@ -79,10 +79,13 @@ def found_by_trying(
         return _sketch(parameters)
 
     kept = [parameter.grad for parameter in parameters]
+    versions = [tensor._version for tensor in tensors(few)]
     devices = sorted({p.device.index for p in parameters if p.device.type == "cuda" and p.device.index is not None})
     try:
         with torch.random.fork_rng(devices), switched_off(model):
             one, several = gradient([(few, 1.0)]), gradient(weighted)
+            if versions != [tensor._version for tensor in tensors(few)]:
+                return "the loss changes the tensors of its batch in place, and what ran once would run on others"
             length = float(one.norm())
             if length == 0 or not math.isfinite(length):
                 word = "zero" if length == 0 else "not finite"

@@ -60,9 +60,9 @@ class Summary:
 
 
 def propose(failures: Failures, accumulate: int) -> Proposal | None:
-    """The largest part of the split micro-batch that divides it and is not larger than what went through."""
-    whole, ran = failures.split_from, failures.ran_at
-    if whole is None or ran is None:
+    """The largest part of the split micro-batch that divides it, went through, and is smaller than what ever failed."""
+    whole, ran, failed = failures.split_from, failures.ran_at, failures.failed_at
+    if whole is None or ran is None or failed is None:
         return None
-    size = next((size for size in range(min(ran, whole), 0, -1) if whole % size == 0), None)
+    size = next((size for size in range(min(ran, failed - 1), 0, -1) if whole % size == 0), None)
     return None if size is None else Proposal(micro_batch=size, accumulate=accumulate * (whole // size))

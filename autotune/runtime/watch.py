@@ -17,7 +17,7 @@ from autotune.runtime.leak import LEAST_BYTES, LEAST_HOST_BYTES, Leak
 from autotune.runtime.limits import Limit, read_limit
 from autotune.runtime.log import Log
 from autotune.runtime.publish import Publisher, Seen
-from autotune.runtime.readings import NO_COUNTS, Meter, Reading, default_limit, make_meter
+from autotune.runtime.readings import Meter, Reading, default_limit, make_meter
 from autotune.runtime.summary import Summary, propose
 from autotune.units import format_bytes
 
@@ -45,6 +45,8 @@ class Watch:
         every: int = 10,
         least_seconds: float = 0.5,
         certified_bytes: int | None = None,
+        failures: Failures | None = None,
+        accumulate: int = 1,
         start_step: int = 0,
         meter: Meter | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -59,6 +61,8 @@ class Watch:
             every: steps between looks.
             least_seconds: and seconds, at least.
             certified_bytes: device-wide peak that a probe measured; a training that holds more is warned of.
+            failures: what ran out of memory so far, as somebody else counts it; None = nobody does.
+            accumulate: micro-batches of an optimizer step.
             start_step: steps that were taken before.
             meter, clock: for tests.
 
@@ -85,12 +89,11 @@ class Watch:
         self._log = Log(log)
         self._leak = Leak(LEAST_BYTES if device.type == "cuda" else LEAST_HOST_BYTES)
         self._certified_bytes = certified_bytes
+        self._failures, self._accumulate = failures or Failures(), accumulate
         self._certified: MemoryGuard | None = None
-        self._counts = NO_COUNTS
         self._reading: Reading | None = None
         self._publisher = Publisher(device, clock)
-        self._first_retries: int | None = None
-        self._last_retries = 0
+        self._first_retries = 0
         self._start_step = start_step
         self._last_step, self._last_time = start_step, clock()
         self._next_step = start_step + 1
@@ -100,27 +103,20 @@ class Watch:
     @property
     def retries(self) -> int:
         """Of the allocator, between first and last look."""
-        return self._last_retries - (self._first_retries or 0)
+        return 0 if self._reading is None else self._reading.retries - self._first_retries
 
-    def observe(
-        self,
-        step: int,
-        write: Write | None = None,
-        graphs_kept: Callable[[], int] = lambda: 0,
-        failures: Failures | None = None,
-    ) -> None:
+    def observe(self, step: int, write: Write | None = None, graphs_kept: Callable[[], int] = lambda: 0) -> None:
         """After an optimizer step: looks if a look is due, and says how it goes if that is (see ``Publisher``).
 
         Args:
             step: its number, from 1.
             write: for the emergency checkpoint; None = there is none.
             graphs_kept: losses of earlier steps that are alive with their graph.
-            failures: what ran out of memory, as far as somebody counts it.
         """
         self._look(step, write, graphs_kept)
         reading = self._reading
         if reading is not None:
-            self._publisher.publish(lambda: self._seen(step, reading, failures or Failures()))
+            self._publisher.publish(lambda: self._seen(step, reading))
 
     def _look(self, step: int, write: Write | None, graphs_kept: Callable[[], int]) -> None:
         if step < self._next_step:
@@ -143,8 +139,8 @@ class Watch:
             retries=self.retries,
             step_seconds=round(seconds, 6),
         )
-        if self._certified is not None:
-            self._certified.look(step)
+        if self._certified is not None and reading.reserved_peak_bytes is not None:
+            self._certified.look(step, reading.reserved_peak_bytes, reading.retries)
         if self.limit_bytes is not None and reading.used_bytes > self.limit_bytes:
             self._over(step, reading, write)
         growth = self._leak.look(step, reading.held_bytes)
@@ -173,21 +169,16 @@ class Watch:
         except EnvironmentTrouble as error:
             self._tell(f"{error.message}; training goes on without\nhint: {error.hint}")
 
-    def summary(self, step: int, failures: Failures, accumulate: int = 1) -> Summary:
-        """The training so far.
-
-        Args:
-            step: its last.
-            failures: what ran out of memory, as far as somebody counted it.
-            accumulate: micro-batches of an optimizer step.
-        """
+    def summary(self, step: int) -> Summary:
+        """The training so far; ``step``: its last."""
+        failures = self._failures
         return Summary(
             steps=step - self._start_step,
             out_of_memory=failures.out_of_memory,
             micro_batches_split=failures.micro_batches_split,
             failed_at=failures.failed_at,
             ran_at=failures.ran_at,
-            proposal=propose(failures, accumulate),
+            proposal=propose(failures, self._accumulate),
             peak_used_bytes=self.peak_used_bytes,
             limit_bytes=self.limit_bytes,
             retries=self.retries,
@@ -195,15 +186,15 @@ class Watch:
             checkpoints=self.checkpoints,
         )
 
-    def close(self, step: int, failures: Failures, accumulate: int = 1) -> None:
+    def close(self, step: int) -> None:
         """The training is over: log its summary (see there), close the file, and publish no more."""
         self._publisher.close()
-        summary = self.summary(step, failures, accumulate)
+        summary = self.summary(step)
         self.record("summary", step, **summary.as_fields())
         self._log.close()
         _LOG.log(logging.WARNING if summary.out_of_memory else logging.INFO, "guarded training: %s", summary)
 
-    def _seen(self, step: int, reading: Reading, failures: Failures) -> Seen:
+    def _seen(self, step: int, reading: Reading) -> Seen:
         return Seen(
             step=step,
             reading=reading,
@@ -212,23 +203,17 @@ class Watch:
             retries=self.retries,
             leak_bytes_per_step=None if self.growth is None else self.growth.bytes_per_step,
             checkpoints=self.checkpoints,
-            failures=failures,
+            failures=self._failures,
         )
 
     def _take_in(self, reading: Reading) -> None:
         self.looks += 1
-        self._reading = reading
-        self._counts = reading.counts
-        self._last_retries = reading.retries
-        if self._first_retries is None:
-            self._first_retries = reading.retries
+        if self._reading is None:
+            self._first_retries, capacity = reading.retries, reading.capacity_bytes
             if self.limit_bytes is None:
-                share = self._share
-                capacity = reading.capacity_bytes
-                self.limit_bytes = default_limit(capacity) if share is None else int(share * capacity)
-            if reading.reserved_bytes is not None:
-                certified = self._certified_bytes
-                self._certified = MemoryGuard(certified, reading.capacity_bytes, lambda: self._counts)
+                self.limit_bytes = default_limit(capacity) if self._share is None else int(self._share * capacity)
+            self._certified = MemoryGuard(self._certified_bytes, capacity, reading.retries)
+        self._reading = reading
         self.peak_used_bytes = max(self.peak_used_bytes or 0, reading.used_bytes)
 
     def _over(self, step: int, reading: Reading, write: Write | None) -> None:

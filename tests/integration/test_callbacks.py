@@ -11,6 +11,7 @@ from autotune import find_max_batch
 from autotune.errors import MemoryWarning, StaleConfig, StaleConfigError, UsageError
 from autotune.model import Checkpointing, Precision, Settings
 from autotune.runtime.certified import MemoryGuard
+from autotune.runtime.readings import Allocator
 from autotune.workload.source import INSIDE_VARIABLE
 from tests.integration.conftest import Library
 from tests.process.support import ROOT
@@ -147,18 +148,22 @@ def test_a_missing_file_may_be_allowed_and_is_not_looked_for_within_a_search(
     assert callback.document is None and callback.guard is None
 
 
-def test_the_guard_looks_after_each_optimizer_step(library: Library, trainer: Any, tmp_path: Path) -> None:
+def test_the_guard_looks_after_each_optimizer_step(
+    library: Library, trainer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = trainer(max_steps=2)
     callback = callback_for(library, written(tmp_path / "a.json", made, Settings(accumulate=2)))
     made.add_callback(callback)
-    readings = iter(
-        [{}, {"reserved_bytes.all.peak": 1}, {"reserved_bytes.all.peak": 99}, {"reserved_bytes.all.peak": 99}]
+    peaks = iter([1, 99, 99])
+    monkeypatch.setattr(
+        "autotune.integrations.huggingface.read_allocator",
+        lambda device: Allocator(allocated_bytes=1, reserved_bytes=1, reserved_peak_bytes=next(peaks), retries=0),
     )
     begin_plain = callback.on_train_begin
 
     def with_guard(*args: Any, **kwargs: Any) -> None:
         begin_plain(*args, **kwargs)
-        callback.guard = MemoryGuard(50, 60, lambda: next(readings))
+        callback.guard = MemoryGuard(50, 60, retries=0)
 
     callback.on_train_begin = with_guard
     with warnings.catch_warnings(record=True) as caught:

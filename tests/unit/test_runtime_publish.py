@@ -33,11 +33,11 @@ class PlantedMeter:
         return Reading(
             allocated_bytes=self.used // 2,
             reserved_bytes=self.used - GIB,
+            reserved_peak_bytes=self.used - GIB,
             used_bytes=self.used,
             capacity_bytes=80 * GIB,
             host_rss_bytes=GIB,
             retries=0,
-            counts={},
         )
 
 

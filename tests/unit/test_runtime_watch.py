@@ -33,11 +33,11 @@ class PlantedMeter:
         return Reading(
             allocated_bytes=self.allocated,
             reserved_bytes=self.used - GIB,
+            reserved_peak_bytes=self.used - GIB,
             used_bytes=self.used,
             capacity_bytes=CAPACITY,
             host_rss_bytes=GIB,
             retries=self.retries,
-            counts={"reserved_bytes.all.peak": self.used - GIB, "num_alloc_retries": self.retries},
         )
 
 
