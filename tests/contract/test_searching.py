@@ -1,5 +1,6 @@
 """Whole searches on a ledger: whose they are, how they go on after a death, what is said of them. See ``searching``."""
 
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -390,7 +391,14 @@ class TestOwners:
             process.stdin.close()
         assert "ended without a word" in owners.why_ended(owner, self.NOW, self.NOW)
 
-    @pytest.mark.parametrize("owner", ["", "nonsense", "a:b:c", ":::", f"{'9' * 30}:1", "x:99999999999999999999:1-2"])
+    @pytest.mark.parametrize(
+        "owner",
+        [
+            *("", "nonsense", "a:b:c", ":::", f"{'9' * 30}:1", "x:99999999999999999999:1-2"),
+            *(f"{platform.node()}:{pid}:1-2-3-4-5" for pid in ("9" * 5000, "9" * 20, "\u0661", "\u00b2")),
+        ],
+        ids=range(10),
+    )
     def test_an_owner_that_is_none_belongs_to_nobody(self, owner: str) -> None:
         assert owners.why_ended(owner, None, self.NOW)
         assert owners.why_ended(owner, self.NOW - timedelta(days=2), self.NOW)

@@ -141,6 +141,8 @@ def test_a_closed_ledger_is_one_whole_file(path: Path) -> None:
         ("started_at", "yesterday", "started_at: "),
         ("batch_size", "twelve", "batch_size: "),
         ("seconds", "long", "seconds: "),
+        ("budget_bytes", 1 << 61, "budget_bytes: a number that cannot be"),
+        ("started_at", "9999-12-31 23:59:59-05:00", "started_at: "),
     ],
 )
 def test_a_damaged_probe_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
@@ -184,6 +186,7 @@ def test_a_trace_that_is_none_is_told_and_leaves_its_probe_readable(
         ("machine", "null", "machine: "),
         ("state", "asleep", "state: "),
         ("created", "noon", "created: "),
+        ("created", "0001-01-01 00:00:00+05:00", "created: "),
     ],
 )
 def test_a_damaged_search_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
@@ -194,6 +197,37 @@ def test_a_damaged_search_is_named_with_its_table_id_and_field(path: Path, colum
         assert caught.value.message.startswith(f"autotune_searches, id '{SEARCH.id}' is damaged: {why}")
         assert f"autotune runs rm {SEARCH.id}" in caught.value.hint
         assert store.searches() == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("created", "0001-01-01 00:00:00+05:00"), ("finished", "9999-12-31 23:59:59-05:00"), ("id", b"\xff")],
+)
+def test_a_value_that_is_none_of_its_column_keeps_nobody_from_the_list(path: Path, column: str, value: Any) -> None:
+    with Store.open(str(path)) as store:
+        store.begin(search("sound"))
+        sql(path, f"UPDATE autotune_searches SET {column} = ? WHERE id = ?", value, SEARCH.id)
+        read, (damaged,) = store.summaries()
+        assert [one.id for one in read] == ["sound"]
+        assert f"is damaged: {column}: " in damaged.why
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_ledger_that_is_removed_while_a_search_uses_it_is_told_and_no_empty_one_made(
+    path: Path, replaced: bool
+) -> None:
+    with Store.open(str(path)) as store:
+        store.add_probe(SEARCH.id, PROBE)
+        moved = path.rename(path.with_name("moved.db"))
+        if replaced:
+            Store.open(str(path)).close()
+        with pytest.raises(StoreError, match=f"was {'replaced' if replaced else 'removed'} while it was in use"):
+            store.add_probe(SEARCH.id, PROBE)
+        assert path.exists() == replaced
+        if not replaced:
+            moved.rename(path)
+            store.add_probe(SEARCH.id, PROBE)
+            assert len(store.probes(SEARCH.id)) == 4
 
 
 def test_an_instant_written_by_sqlite_itself_is_read_as_utc(path: Path) -> None:
