@@ -194,7 +194,11 @@ class Session:
         self._key = digest({"check": self._key, "batch": claimed.max_batch})
         held = self._begin(based_on=based_on)
         strategy = ConfirmKnown(claimed, claimed.settings or self._plan.settings, told_by="a recommendation")
-        reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
+        reserve_bytes = 0
+        try:
+            reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
+        except StoreError as trouble:  # damaged, or not here: it would only have said what to leave free
+            self._observer.note(f"{trouble.message}; it is not used")
         answer, probes = self._loop(held, strategy, (), reserve_bytes)
         if answer is None:
             held.finish(SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a recommendation is not safe here")

@@ -58,10 +58,8 @@ def _probe(probe: ProbeResult) -> Any:
 
 
 def _read_probe(content: object) -> ProbeResult:
-    if not isinstance(content, dict):
-        raise ValueError("a probe is no object")
-    result = noun_of(ProbeResult, {**content, "trace": None})
-    text = content.get("trace")
+    fields, text = ({**content, "trace": None}, content.get("trace")) if isinstance(content, dict) else (content, None)
+    result = noun_of(ProbeResult, fields)
     return result if text is None else replace(result, trace=from_text(text))
 
 

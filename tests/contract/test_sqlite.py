@@ -1,9 +1,11 @@
 """What only a file can go through: foreign content, damage, locks, permissions."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from autotune.errors import DamagedRow, StoreError, UsageError
+from autotune.session import Session
 from autotune.storage import engine as engine_module
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
 from autotune.storage.store import Store
+from tests.contract import searching
 from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, TRACED_PROBE, facts, search
 
 
@@ -210,6 +214,33 @@ def test_a_value_that_is_none_of_its_column_keeps_nobody_from_the_list(path: Pat
         read, (damaged,) = store.summaries()
         assert [one.id for one in read] == ["sound"]
         assert f"is damaged: {column}: " in damaged.why
+
+
+def test_the_newest_search_that_can_be_read_is_the_newest(path: Path) -> None:
+    with Store.open(str(path)) as store:
+        store.begin(search("newest", created=SEARCH.created + timedelta(hours=1)))
+        sql(path, "UPDATE autotune_searches SET plan = '{' WHERE id = 'newest'")
+        assert store.searches(1) == (SEARCH,)
+
+
+def test_a_check_of_a_file_does_without_the_evidence_of_its_search_where_that_is_damaged(tmp_path: Path) -> None:
+    path, notes = tmp_path / "ledger.db", searching.Notes()
+    with Store.open(str(path)) as store:
+        found = searching.search(store, searching.planted())
+        sql(path, "UPDATE autotune_probes SET measurement = '{'")
+        session = Session(
+            searching.plan(),
+            store,
+            searching.planted(),
+            notes,
+            searching.workload(),
+            searching.MACHINE,
+            searching.BUDGET,
+            time.monotonic(),
+        )
+        assert session.check(found.answer, found.search_id)[1]
+        assert session.check(found.answer, "not here")[1]
+    assert [said.endswith("; it is not used") for said in notes.said] == [True, True]
 
 
 @pytest.mark.parametrize("replaced", [False, True])
