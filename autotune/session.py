@@ -124,9 +124,9 @@ class Session:
             return None
         if record.state is SearchState.RUNNING:
             self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
-            return None
+            return self._store.unfinished(self._key)
         if record.answer is None or not record.answer.complete:
-            return record
+            return self._store.unfinished(self._key)
         # A confirmation is worth what the search it confirms is worth; else many small changes would add up.
         measured = self._store.get(record.based_on) if record.based_on else record
         then, now = measured.budget.limit_bytes, self._budget.limit_bytes

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from sqlalchemy import Select, func, select
@@ -40,6 +40,21 @@ class Reader(Listing):
         ids = select(SearchRow.id).where(SearchRow.key == key).order_by(*_NEWEST_FIRST)
         with self._reading() as session:
             return next((one for one in self._searches(session, ids) if one.state in states), None)
+
+    def unfinished(self, key: str) -> SearchRecord | None:
+        """Return the interrupted search of this question that measured most since its last answer, the newest of equals.
+
+        Confirmations are none. The newest alone will not do: one that was begun beside another, and stopped before its
+        first probe, would hide what the other measured.
+        """
+        ids = select(SearchRow.id).where(SearchRow.key == key).order_by(*_NEWEST_FIRST)
+        with self._reading() as session:
+            since = takewhile(lambda one: one.state is not SearchState.ANSWERED, self._searches(session, ids))
+            found = [one for one in since if one.state is SearchState.INTERRUPTED and not one.based_on]
+            return max(found, key=lambda one: self._count(session, one.id), default=None)
+
+    def _count(self, session: Session, search_id: str) -> int:
+        return session.scalar(select(func.count()).where(ProbeRow.search_id == search_id)) or 0
 
     def latest_of(self, workload_ref: str, wanted: Callable[[SearchRecord], bool]) -> SearchRecord | None:
         """Return the newest search of a workload of this name that is wanted; None if there is none."""

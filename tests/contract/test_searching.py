@@ -225,6 +225,19 @@ def test_a_search_thought_dead_that_lives_goes_on(store: Store, url: str) -> Non
     assert (record.state, keys(store, record.id)) == (SearchState.ANSWERED, undisturbed())
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_search_that_was_begun_beside_another_does_not_hide_what_that_measured(store: Store, runs: bool) -> None:
+    measured = begun(store, 3, lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    lease = timedelta(hours=1 if runs else -1)
+    newer = replace(
+        measured, id="beside", created=measured.created + timedelta(seconds=1), lease_until=datetime.now(UTC) + lease
+    )
+    store.begin(newer)
+    prober = planted()
+    assert search(store, prober).search_id == measured.id
+    assert asked_for(prober) == undisturbed()[3:]
+
+
 def test_what_stopped_a_search_is_told_in_its_record(store: Store) -> None:
     def stop() -> None:
         raise Stopped
