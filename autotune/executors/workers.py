@@ -341,11 +341,11 @@ class Workers:
             asked = self._running[ticket]
             if (result.batch_size, result.form, result.settings) != (asked.batch_size, asked.form, asked.settings):
                 raise EnvironmentTrouble(
-                    f"{what} is to another question: batch {result.batch_size}, {result.form}, and"
-                    f" {asked.batch_size}, {asked.form} was asked",
+                    f"{what} is to another question: batch {result.batch_size}, {result.form}, in place of"
+                    f" {asked.batch_size}, {asked.form}, or with other settings",
                     hint=SAME_VERSION,
                 )
-        except EnvironmentTrouble as error:  # so would be what else it says; others may know better
+        except EnvironmentTrouble as error:  # what else it said could be believed as little
             self._end(worker, Lost(worker=worker.name, why=error.message))
             self._leave_out(worker, error)
         else:

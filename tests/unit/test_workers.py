@@ -165,8 +165,8 @@ def test_an_outcome_that_contradicts_its_failure_or_numbers_that_cannot_be_are_r
         (forge(outcome="out_of_memory"), "contradicts its failure"),
         (forge(batch_size=1 << 70), "batch_size: a number that cannot be"),
         (forge(seconds=float("nan")), "seconds: nan is no duration"),
-        (forge(batch_size=3), "is to another question: batch 3, short, and 2, short was asked"),
-        (forge(form="long"), "is to another question: batch 2, long, and"),
+        (forge(batch_size=3), "is to another question: batch 3, short, in place of 2, short"),
+        (forge(form="long"), "is to another question: batch 2, long, in place of"),
         (forge(trace="????"), "a trace that is none"),
     ):
         with opened(worker) as workers:
