@@ -10,7 +10,6 @@ from autotune.errors import DamagedRow, StoreError, UsageError
 from autotune.model import Damage, SearchState, SearchSummary, owner_words
 
 if TYPE_CHECKING:
-    from autotune.model import ProbeResult, SearchRecord
     from autotune.report.differences import Difference
     from autotune.storage.store import Store
 
@@ -89,7 +88,7 @@ def compare(first: str, second: str, storage: str | None = None) -> "tuple[Diffe
 
     with _open(storage) as store:
         records = [store.get(search_id) for search_id in (first, second)]
-        probes = [_evidence(store, record) for record in records]
+        probes = [store.evidence(record) for record in records]
     return (*differences(*records), *answer_differences(records[0], records[1], probes[0], probes[1]))
 
 
@@ -210,11 +209,6 @@ def _open(storage: str | None) -> "Store":
     from autotune.storage.store import Store
 
     return Store.open(os.fspath(storage) if storage else default_storage(), create=False)
-
-
-def _evidence(store: "Store", record: "SearchRecord") -> "tuple[ProbeResult, ...]":
-    confirmed = store.probes(record.based_on) if record.based_on else ()
-    return (*confirmed, *store.probes(record.id))
 
 
 def _named(store: "Store", search_ids: Sequence[str], summaries: Sequence[SearchSummary]) -> Removal:

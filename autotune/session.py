@@ -124,9 +124,9 @@ class Session:
             return None
         if record.state is SearchState.RUNNING:
             self._observer.note(f"search {record.id} of the same workload is running elsewhere; this one is separate")
-            return None
+            return self._store.unfinished(self._key)
         if record.answer is None or not record.answer.complete:
-            return record
+            return self._store.unfinished(self._key)
         # A confirmation is worth what the search it confirms is worth; else many small changes would add up.
         measured = self._store.get(record.based_on) if record.based_on else record
         then, now = measured.budget.limit_bytes, self._budget.limit_bytes
@@ -194,7 +194,11 @@ class Session:
         self._key = digest({"check": self._key, "batch": claimed.max_batch})
         held = self._begin(based_on=based_on)
         strategy = ConfirmKnown(claimed, claimed.settings or self._plan.settings, told_by="a recommendation")
-        reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
+        reserve_bytes = 0
+        try:
+            reserve_bytes = non_pytorch_bytes(self._store.probes(based_on)) if based_on else 0
+        except StoreError as trouble:  # damaged, or not here: it would only have said what to leave free
+            self._observer.note(f"{trouble.message}; it is not used")
         answer, probes = self._loop(held, strategy, (), reserve_bytes)
         if answer is None:
             held.finish(SearchState.NO_ANSWER, None, f"batch {claimed.max_batch} of a recommendation is not safe here")

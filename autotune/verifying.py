@@ -13,7 +13,6 @@ from autotune.diagnose.advising import (
     of_fragmentation,
     peak_of,
     ranked,
-    seconds_per_sample,
 )
 from autotune.diagnose.fragmentation.candidates import candidates
 from autotune.diagnose.fragmentation.judge import judge_remedy
@@ -129,12 +128,11 @@ class Adviser:
             raise training_error(Section.ADVICE, batch_size, base.outcome, base.failure)
         if base.failure is not None and base.failure.cause is Cause.GROWTH:
             why = "nothing was tried: memory grows from step to step, and no setting cures that"
-            return Advised(peak_bytes=None, seconds_per_sample=None, without=(why,))
+            return Advised(peak_bytes=None, without=(why,))
         tried, why_not = changes(settings, self._workload.traits, self._machine.device)
         said = tuple(self._as_far_as_it_goes(tried, base, settings))
         return Advised(
             peak_bytes=peak_of(base),
-            seconds_per_sample=seconds_per_sample(base),
             advice=ranked(
                 [
                     *(one for one in said if isinstance(one, Advice)),

@@ -33,12 +33,13 @@ class UtcDateTime(TypeDecorator[datetime]):
         """Restore the instant in UTC; text that is none is passed on, for ``convert`` to report with its row."""
         if isinstance(value, str):
             try:
-                value = datetime.fromisoformat(value)
+                told = datetime.fromisoformat(value)
+                # Without an offset it was not written here, but perhaps by SQLite's own functions: they mean UTC.
+                return (told if told.tzinfo else told.replace(tzinfo=UTC)).astimezone(UTC)
             except ValueError:
                 return cast("datetime", value)
-            # Without an offset it was not written here, but perhaps by SQLite's own functions: they mean UTC.
-            if value.tzinfo is None:
-                value = value.replace(tzinfo=UTC)
+            except OverflowError:  # there is no such year in UTC
+                return cast("datetime", f"{value}, out of range")
         return value.astimezone(UTC) if isinstance(value, datetime) else None
 
 

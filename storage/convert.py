@@ -7,10 +7,9 @@ import json
 import logging
 import math
 from dataclasses import asdict, fields, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from autotune.errors import DamagedRow, StoreError, UsageError
+from autotune.errors import DamagedRow, StoreError
 from autotune.memory.encoding import FORMAT, decode, encode
 from autotune.model import (
     Answer,
@@ -25,11 +24,9 @@ from autotune.model import (
     Trace,
     WorkloadInfo,
 )
+from autotune.model.untrusted import noun_of
 from autotune.storage.door import damaged_row
 from autotune.storage.tables import ProbeRow, SearchRow, TraceRow
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 T = TypeVar("T", SearchRecord, ProbeResult)
 
@@ -46,18 +43,18 @@ def search_to_row(record: SearchRecord) -> SearchRow:
     settings = record.plan.settings
     row = SearchRow(
         id=record.id,
-        key=record.key,
+        key=clean(record.key),
         state=record.state.value,
         created=record.created,
         finished=record.finished,
         owner=clean(record.owner),
-        version=record.version,
-        based_on=record.based_on,
+        version=clean(record.version),
+        based_on=clean(record.based_on) if record.based_on is not None else None,
         lease_until=record.lease_until,
         message=clean(record.message),
         workload_ref=clean(record.workload.ref),
-        workload_fingerprint=record.workload.fingerprint,
-        machine_fingerprint=record.machine.fingerprint,
+        workload_fingerprint=clean(record.workload.fingerprint),
+        machine_fingerprint=clean(record.machine.fingerprint),
         device_name=clean(record.machine.device_name),
         precision=settings.precision.value,
         allocator=clean(settings.allocator),
@@ -87,7 +84,7 @@ def search_from_row(row: SearchRow) -> SearchRecord:
     Raises:
         DamagedRow: the row is damaged; names the table, the id and the field.
     """
-    return _read(search_adapter(), SearchRecord, row)
+    return _read(SearchRecord, row)
 
 
 def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
@@ -108,7 +105,7 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
         accumulate=result.settings.accumulate,
         settings=_document(result.settings),
         budget_bytes=result.budget_bytes,
-        launcher=result.launcher,
+        launcher=clean(result.launcher),
         started_at=result.started_at,
         seconds=result.seconds,
         stdout_tail=clean(result.stdout_tail),
@@ -136,10 +133,7 @@ def probe_from_row(row: ProbeRow) -> ProbeResult:
     Raises:
         DamagedRow: the row is damaged; names the table, the id and the field.
     """
-    result = _read(probe_adapter(), ProbeResult, row)
-    if result.fits != (result.failure is None):
-        raise _damaged(row, f"outcome {result.outcome.value!r} contradicts the column failure")
-    return replace(result, trace=_trace_from_row(row))
+    return replace(_read(ProbeResult, row), trace=_trace_from_row(row))
 
 
 def clean(text: str) -> str:
@@ -147,9 +141,7 @@ def clean(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def _read(adapter: "TypeAdapter[T]", kind: type[T], row: SearchRow | ProbeRow) -> T:
-    from pydantic import ValidationError
-
+def _read(kind: type[T], row: SearchRow | ProbeRow) -> T:
     values: dict[str, Any] = {}
     for field in fields(kind):
         if field.name == "trace":  # see _trace_from_row: damage to it is no error
@@ -162,13 +154,9 @@ def _read(adapter: "TypeAdapter[T]", kind: type[T], row: SearchRow | ProbeRow) -
                 raise _damaged(row, f"column {field.name} is not JSON: {error}") from error
         values[field.name] = value
     try:
-        return adapter.validate_python(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _damaged(row, f"{where}: {first['msg']}") from error
-    except UsageError as error:  # how ``Settings`` refuses values
-        raise _damaged(row, error.message) from error
+        return noun_of(kind, values)
+    except ValueError as error:
+        raise _damaged(row, str(error)) from error
 
 
 def _trace_to_row(trace: Trace) -> TraceRow:
@@ -199,22 +187,6 @@ def _damaged(row: SearchRow | ProbeRow, why: str) -> DamagedRow:
     if isinstance(row, ProbeRow):
         return damaged_row(ProbeRow.__tablename__, f"{row.id} (search {row.search_id!r:.60})", row.search_id, why)
     return damaged_row(SearchRow.__tablename__, f"{row.id!r:.60}", row.id, why)
-
-
-@cache
-def search_adapter() -> "TypeAdapter[SearchRecord]":
-    """What validates a search."""
-    from pydantic import TypeAdapter  # costs a list of searches a tenth of its time, and it has no documents
-
-    return TypeAdapter(SearchRecord)
-
-
-@cache
-def probe_adapter() -> "TypeAdapter[ProbeResult]":
-    """What validates a probe."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ProbeResult)
 
 
 def _document(value: Plan | WorkloadInfo | Machine | Budget | Answer | Settings | Failure | Measurement) -> str:

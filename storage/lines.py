@@ -3,17 +3,16 @@
 Lines are untrusted: reading one validates it field by field, as reading a row does.
 """
 
-import base64
-import binascii
 import json
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
 from autotune.errors import StoreError
-from autotune.memory.encoding import decode, encode
-from autotune.model import ProbeResult, SearchRecord, Trace
-from autotune.storage.convert import jsonable, probe_adapter, search_adapter
+from autotune.memory.encoding import from_text, to_text
+from autotune.model import ProbeResult, SearchRecord
+from autotune.model.untrusted import noun_of
+from autotune.storage.convert import clean, jsonable
 
 LINE_FORMAT = 1
 """1: ``format``, ``search`` and ``probes``, with the fields of SearchRecord and ProbeResult; a trace as base64."""
@@ -33,8 +32,6 @@ def from_line(text: str) -> tuple[SearchRecord, tuple[ProbeResult, ...]]:
     Raises:
         StoreError: it is none; says what is wrong with it, but not in which line.
     """
-    from pydantic import ValidationError
-
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -47,35 +44,23 @@ def from_line(text: str) -> tuple[SearchRecord, tuple[ProbeResult, ...]]:
             hint=f"pip install -U autotune-torch, or {_HINT}",
         )
     try:
-        record = search_adapter().validate_python(content.get("search"))
+        record = noun_of(SearchRecord, content.get("search"))
+        if not record.id or record.id != clean(record.id):
+            raise ValueError(f"id: {record.id!r:.60} names no search")
         return record, tuple(_read_probe(probe) for probe in content["probes"])
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise StoreError(f"{where}: {first['msg']}", hint=_HINT) from error
+    except ValueError as error:
+        raise StoreError(str(error), hint=_HINT) from error
 
 
 def _probe(probe: ProbeResult) -> Any:
-    trace = base64.b64encode(encode(probe.trace)).decode("ascii") if probe.trace else None
+    trace = to_text(probe.trace) if probe.trace else None
     return _plain(asdict(replace(probe, trace=None))) | {"trace": trace}
 
 
 def _read_probe(content: object) -> ProbeResult:
-    if not isinstance(content, dict):
-        raise StoreError("a probe is no object", hint=_HINT)
-    result = probe_adapter().validate_python({**content, "trace": None})
-    if result.fits != (result.failure is None):
-        raise StoreError(f"outcome {result.outcome.value!r} of a probe contradicts its failure", hint=_HINT)
-    return replace(result, trace=_read_trace(content.get("trace")))
-
-
-def _read_trace(text: object) -> Trace | None:
-    if text is None:
-        return None
-    try:
-        return decode(base64.b64decode(str(text), validate=True))
-    except (ValueError, binascii.Error) as error:
-        raise StoreError(f"the trace of a probe is none: {error}", hint=_HINT) from error
+    fields, text = ({**content, "trace": None}, content.get("trace")) if isinstance(content, dict) else (content, None)
+    result = noun_of(ProbeResult, fields)
+    return result if text is None else replace(result, trace=from_text(text))
 
 
 def _plain(value: Any) -> Any:

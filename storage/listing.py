@@ -100,7 +100,8 @@ class Listing(Opened):
             rows = connection.execute(query if limit is None else query.limit(max(limit, 0))).mappings().all()
             counts = select(PROBES.c.search_id, func.count()).group_by(PROBES.c.search_id)
             if limit is not None:
-                counts = counts.where(PROBES.c.search_id.in_([row["id"] for row in rows]))
+                # SQLite lets any type into any column; what is no text is told as damaged below
+                counts = counts.where(PROBES.c.search_id.in_([row["id"] for row in rows if isinstance(row["id"], str)]))
             probes: dict[str, int] = {id_: count for id_, count in connection.execute(counts)}
             for row in rows:
                 try:

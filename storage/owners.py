@@ -7,6 +7,7 @@ host, another container) nothing can be seen; there the lease decides, which the
 
 import os
 import platform
+import re
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,8 @@ LONGEST_LEASE = timedelta(days=7)
 """A lease that ends later than this from now was written before the clock was set back, and counts as ended."""
 _FORGOTTEN = timedelta(days=1)
 """A living process whose lease ended so long ago is not at its search any more, as far as anybody can tell."""
+
+_PID = re.compile(r"[0-9]{1,10}")
 
 _here: set[str] = set()
 """Owners that are searches of this very process: its id alone would say that all it ever began still run."""
@@ -65,7 +68,7 @@ def _is_alive(owner: str) -> bool | None:
     if owner in _here:
         return True
     host, pid_text = _host(owner), _pid(owner)
-    if host != platform.node() or not pid_text.isdecimal():
+    if host != platform.node() or not _PID.fullmatch(pid_text):
         return None
     pid, start = int(pid_text), owner.rpartition(":")[2]
     run_apart = start.rpartition("-")[0]
@@ -80,7 +83,7 @@ def _is_alive(owner: str) -> bool | None:
         return _is_alive_by_proc(pid, place)
     except psutil.Error:
         return False
-    except (OSError, OverflowError):  # no /proc here though it was written by one; a number that is no process id
+    except (OSError, OverflowError):  # no /proc here though it was written by one; no process has such an id
         return None
 
 

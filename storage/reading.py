@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from sqlalchemy import Select, func, select
@@ -39,6 +40,21 @@ class Reader(Listing):
         ids = select(SearchRow.id).where(SearchRow.key == key).order_by(*_NEWEST_FIRST)
         with self._reading() as session:
             return next((one for one in self._searches(session, ids) if one.state in states), None)
+
+    def unfinished(self, key: str) -> SearchRecord | None:
+        """Return the interrupted search of this question that measured most since its last answer, the newest of equals.
+
+        Confirmations are none. The newest alone will not do: one that was begun beside another, and stopped before its
+        first probe, would hide what the other measured.
+        """
+        ids = select(SearchRow.id).where(SearchRow.key == key).order_by(*_NEWEST_FIRST)
+        with self._reading() as session:
+            since = takewhile(lambda one: one.state is not SearchState.ANSWERED, self._searches(session, ids))
+            found = [one for one in since if one.state is SearchState.INTERRUPTED and not one.based_on]
+            return max(found, key=lambda one: self._count(session, one.id), default=None)
+
+    def _count(self, session: Session, search_id: str) -> int:
+        return session.scalar(select(func.count()).where(ProbeRow.search_id == search_id)) or 0
 
     def latest_of(self, workload_ref: str, wanted: Callable[[SearchRecord], bool]) -> SearchRecord | None:
         """Return the newest search of a workload of this name that is wanted; None if there is none."""
@@ -79,8 +95,8 @@ class Reader(Listing):
     def searches(self, limit: int = 50) -> tuple[SearchRecord, ...]:
         """Return at most ``limit`` searches, newest first. Damaged ones are left out, and the logger warned."""
         with self._reading() as session:
-            ids = select(SearchRow.id).order_by(*_NEWEST_FIRST).limit(max(limit, 0))
-            return tuple(self._searches(session, ids))
+            ids = select(SearchRow.id).order_by(*_NEWEST_FIRST)
+            return tuple(islice(self._searches(session, ids), max(limit, 0)))
 
     def probes(self, search_id: str) -> tuple[ProbeResult, ...]:
         """Return the probes of a search in the order they were added; none for a search that has none.
@@ -89,10 +105,25 @@ class Reader(Listing):
             DamagedRow: one of them cannot be read.
             StoreError: there is no such search.
         """
-        query = select(ProbeRow).where(ProbeRow.search_id == search_id).order_by(ProbeRow.number)
         with self._reading() as session:
             self._known(session.scalar(select(SearchRow.id).where(SearchRow.id == search_id)), search_id)
-            return tuple(probe_from_row(row) for row in session.scalars(query))
+            return self._probes(session, search_id)
+
+    def evidence(self, record: SearchRecord) -> tuple[ProbeResult, ...]:
+        """Return all that a search rests on: the probes of the one that it confirms, and its own.
+
+        That one may not be here: a search can be exported without it.
+
+        Raises:
+            DamagedRow: one of them cannot be read.
+        """
+        with self._reading() as session:
+            confirmed = self._probes(session, record.based_on) if record.based_on else ()
+            return (*confirmed, *self._probes(session, record.id))
+
+    def _probes(self, session: Session, search_id: str) -> tuple[ProbeResult, ...]:
+        query = select(ProbeRow).where(ProbeRow.search_id == search_id).order_by(ProbeRow.number)
+        return tuple(probe_from_row(row) for row in session.scalars(query))
 
     @contextmanager
     def _reading(self) -> Iterator[Session]:

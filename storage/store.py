@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, delete, func, select, update
@@ -33,6 +34,8 @@ class Store(Reader):
 
     _anchor: sqlite3.Connection | None = None
     """From the first transaction that writes on; see ``anchor``."""
+    _file: tuple[int, int] | None = None
+    """Device and number of the anchored file, which is told by them from another one in its place."""
 
     def begin(self, record: SearchRecord, *, lease_s: float | None = None) -> None:
         """Add a search.
@@ -192,10 +195,10 @@ class Store(Reader):
     @contextmanager
     def _writing(self) -> Iterator[Session]:
         with translated(self._address), Session(for_writing(self._engine)) as session, session.begin():
-            if self._address.path is not None and self._anchor is None:
-                self._anchor = anchor(self._address.path)
             if self._address.path is None:
                 self._reach(session)
+            else:
+                self._hold(self._address.path)
             yield session
 
     def close(self) -> None:
@@ -204,6 +207,18 @@ class Store(Reader):
             self._anchor.close()
             self._anchor = None
         super().close()
+
+    def _hold(self, path: Path) -> None:
+        """Anchor the file, or see that it is still the one that was anchored: SQLite would make an empty one in its place."""
+        if self._anchor is None:
+            self._anchor = anchor(path)
+        found = _file(path)
+        if self._file is not None and found != self._file:
+            raise StoreError(
+                f"ledger {self._address.label} was {'replaced' if found else 'removed'} while it was in use",
+                hint="run the same command again: it goes on if the file was put back, and else begins anew",
+            )
+        self._file = found
 
     def _reach(self, session: Session) -> None:
         """Connect to the server, which was there when the ledger was opened: wait for it as for another writer's lock.
@@ -248,6 +263,15 @@ class Store(Reader):
                 f"search {row.id} is being gone on with by {owner_words(row.owner)}: this one was not heard of for too long",
                 hint="what it measured is kept; run the same command again when the other has ended",
             )
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one of its name; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _check_end(search_id: str, state: SearchState, answer: Answer | None) -> None:

@@ -45,14 +45,17 @@ class Mailbox:
         os.replace(unfinished, path)
 
     def take(self, name: str) -> Message | None:
-        """A message, taken away; None if it is not there."""
+        """A message, taken away; None if it is not there. Of what is none the receiver says so: it has no known kind."""
         path = self.folder / name
         try:
-            text = path.read_text()
+            data = path.read_bytes()
         except FileNotFoundError:
             return None
         path.unlink(missing_ok=True)
-        found = json.loads(text)
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError):
+            found = None
         return found if isinstance(found, dict) else {"kind": "unknown"}
 
     def has(self, name: str) -> bool:

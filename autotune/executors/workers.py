@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from autotune.errors import AutotuneError, EnvironmentTrouble, TimeRanOut, Workl
 from autotune.executors.ahead import Ahead
 from autotune.executors.asked import Execution, Kind
 from autotune.executors.bench import Finished, Lost
-from autotune.executors.documents import plain, read, read_error, read_result
+from autotune.executors.documents import SAME_VERSION, plain, read, read_error, read_result
 from autotune.executors.kinds import difference, kind_of
 from autotune.executors.link import Link
 from autotune.executors.worker import Place, Worker
@@ -39,6 +39,16 @@ _GATHER_S = {Kind.LOCAL: 120.0, Kind.SLURM: 20.0, Kind.RAY: 20.0}
 """How long others are waited for once one worker is ready. Of one host they are ready together; elsewhere some may come
 much later, and join then."""
 _TELL_AFTER_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A probe that waits for a worker."""
+
+    ticket: int
+    question: Question
+    budget: Budget
+    reserve_bytes: int
 
 
 class Workers:
@@ -75,9 +85,9 @@ class Workers:
         self._needed_bytes: int | None = None
         """The budget of the search, once it is known."""
         self._tickets = 0
-        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
-        self._running: set[int] = set()
-        """Tickets of the probes that run."""
+        self._waiting: deque[_Asked] = deque()
+        self._running: dict[int, Question] = {}
+        """What is asked by the probes that run, by their tickets."""
         self._dropped: set[int] = set()
         self._finished: list[Finished] = []
         self._error: AutotuneError | None = None
@@ -134,6 +144,11 @@ class Workers:
                 break
             if gathered is None and self._kind is not None:
                 gathered = now + _GATHER_S[self._execution.kind]
+            if self._kind is None and self._until is not None and now >= self._until:
+                raise TimeRanOut(
+                    "the time budget ended while there was no worker yet",
+                    hint="run the same command again with a larger --time-budget",
+                )
             if self._kind is None and now - began >= _TELL_AFTER_S:
                 self._tell(f"waiting for a worker of --executor {self._execution.kind}")
             self._turn(1.0)
@@ -200,13 +215,7 @@ class Workers:
         """Hand out a probe (see ``bench.Bench``)."""
         self._tickets += 1
         self._needed_bytes = budget.limit_bytes
-        request = {
-            "kind": "probe",
-            "question": plain(question),
-            "budget": plain(budget),
-            "reserve_bytes": reserve_bytes,
-        }
-        self._waiting.append((self._tickets, request))
+        self._waiting.append(_Asked(self._tickets, question, budget, reserve_bytes))
         self._hand_out()
         return self._tickets
 
@@ -228,7 +237,7 @@ class Workers:
 
     def drop(self, ticket: int) -> None:
         """Forget a probe (see ``bench.Bench``)."""
-        self._waiting = deque((number, request) for number, request in self._waiting if number != ticket)
+        self._waiting = deque(asked for asked in self._waiting if asked.ticket != ticket)
         if ticket in self._running:
             self._dropped.add(ticket)
 
@@ -284,13 +293,21 @@ class Workers:
             if not self._waiting:
                 return
             if worker.is_idle and self._serves(worker):
-                ticket, request = self._waiting.popleft()
+                asked = self._waiting.popleft()
                 assert worker.link is not None
-                worker.ticket = ticket
+                worker.ticket = asked.ticket
                 longest_s = 2 * self._plan.timeout_s + self._plan.device_wait_s + _SLACK_S
                 worker.deadline = time.monotonic() + longest_s
-                self._running.add(ticket)
-                worker.link.send({**request, "left_s": self._left_s()})
+                self._running[asked.ticket] = asked.question
+                worker.link.send(
+                    {
+                        "kind": "probe",
+                        "question": plain(asked.question),
+                        "budget": plain(asked.budget),
+                        "reserve_bytes": asked.reserve_bytes,
+                        "left_s": self._left_s(),
+                    }
+                )
 
     def _hear(self, worker: Worker) -> None:
         assert worker.link is not None
@@ -309,7 +326,7 @@ class Workers:
                 case "ready" if worker.place is None:
                     self._ready(worker, message)
                 case "answer" if worker.ticket is not None:
-                    self._answered(worker, message)
+                    self._answered(worker, worker.ticket, message)
                 case "refused" if worker.ticket is not None:
                     self._end(worker, read_error(message.get("error")))
                 case "refused":
@@ -317,12 +334,22 @@ class Workers:
                 case other:
                     self._lose(worker, f"it sent {other!r:.60} out of turn")
 
-    def _answered(self, worker: Worker, message: dict[str, Any]) -> None:
+    def _answered(self, worker: Worker, ticket: int, message: dict[str, Any]) -> None:
+        what = f"the answer of {worker.name}"
         try:
-            end: ProbeResult | AutotuneError = read_result(message.get("result"), f"the answer of {worker.name}")
-        except EnvironmentTrouble as error:
-            end = error
-        self._end(worker, end)
+            result = read_result(message.get("result"), what)
+            asked = self._running[ticket]
+            if (result.batch_size, result.form, result.settings) != (asked.batch_size, asked.form, asked.settings):
+                raise EnvironmentTrouble(
+                    f"{what} is to another question: batch {result.batch_size}, {result.form}, in place of"
+                    f" {asked.batch_size}, {asked.form}, or with other settings",
+                    hint=SAME_VERSION,
+                )
+        except EnvironmentTrouble as error:  # what else it said could be believed as little
+            self._end(worker, Lost(worker=worker.name, why=error.message))
+            self._leave_out(worker, error)
+        else:
+            self._end(worker, result)
 
     def _ready(self, worker: Worker, message: dict[str, Any]) -> None:
         what = f"what worker {worker.number} says of its machine"
@@ -373,7 +400,7 @@ class Workers:
             worker.losses = 0
         if ticket is None:
             return
-        self._running.discard(ticket)
+        del self._running[ticket]
         if ticket in self._dropped:
             self._dropped.discard(ticket)
         else:

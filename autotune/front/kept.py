@@ -40,8 +40,7 @@ def explain(search_id: str | None, batch_size: int | None, storage: str | None) 
                 )
             search_id = answered
         record = store.get(search_id)
-        confirmed = store.probes(record.based_on) if record.based_on else ()
-        return explain_search(record, (*confirmed, *store.probes(record.id)), batch_size)
+        return explain_search(record, store.evidence(record), batch_size)
 
 
 def report(search_id: str | None, storage: str | None) -> "View":
@@ -53,5 +52,4 @@ def report(search_id: str | None, storage: str | None) -> "View":
         if not newest:
             raise UsageError("the ledger holds no search", hint="begin with: autotune search model.py")
         (record,) = newest
-        confirmed = store.probes(record.based_on) if record.based_on else ()
-        return build_view(record, (*confirmed, *store.probes(record.id)))
+        return build_view(record, store.evidence(record))

@@ -8,6 +8,7 @@ The bytes are zlib-compressed JSON: ``format``, the lists ``sizes``, ``streams``
 event is 0 for the next allocation and ``k`` for the end of the ``k``-th latest: what repeats in training repeats there.
 """
 
+import base64
 import json
 import zlib
 from collections.abc import Sequence
@@ -68,6 +69,24 @@ def decode(data: bytes) -> Trace:
     )
     _check(trace)
     return trace
+
+
+def to_text(trace: Trace) -> str:
+    """Write a trace as text: the bytes in base64.
+
+    Raises:
+        ValueError: as ``encode`` raises it.
+    """
+    return base64.b64encode(encode(trace)).decode("ascii")
+
+
+def from_text(text: object) -> Trace:
+    """Read what ``to_text`` wrote.
+
+    Raises:
+        ValueError: it is something else; says what is wrong.
+    """
+    return decode(base64.b64decode(str(text), validate=True))
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -29,7 +29,6 @@ class Advised:
 
     peak_bytes: int | None
     """Of the training as it is; None where it dies. CUDA: allocated. CPU: resident memory of the process."""
-    seconds_per_sample: float | None
     advice: tuple[Advice, ...] = ()
     """What makes a dying training survive first, then by bytes saved; estimates last."""
     without: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -359,6 +360,33 @@ class TestExport:
         assert f"error: line 3 cannot be imported: {why}" in ended.err
         with Store.open("other") as store:
             assert [one.id for one in store.searches()] == ["aa"]
+
+    @pytest.mark.parametrize(
+        ("place", "value", "why"),
+        [
+            (("search", "id"), "", "id: '' names no search"),
+            (("search", "created"), "2026-01-31T12:00:00", "created: 2026-01-31 12:00:00 is no instant"),
+            (("search", "created"), "0001-01-01T00:00:00+05:00", "created: 0001-01-01 00:00:00+05:00 is no instant"),
+            (("search", "budget", "limit_bytes"), 1 << 70, "budget.limit_bytes: a number that cannot be"),
+            (("search", "plan", "settings", "accumulate"), 0, "accumulate is 0"),
+            (("probes", 0, "settings", "accumulate"), 0, "accumulate is 0"),
+            (("probes", 0, "seconds"), "nan", "seconds: nan is no duration"),
+        ],
+        ids=range(7),
+    )
+    def test_what_no_ledger_can_keep_is_the_fault_of_its_line(
+        self, invoke: Invoke, keep: Keep, place: tuple[str | int, ...], value: object, why: str
+    ) -> None:
+        keep("aa", *PROBES)
+        content: Any = json.loads(invoke("runs", "export", *LEDGER).out)
+        within = content
+        for step in place[:-1]:
+            within = within[step]
+        within[place[-1]] = value
+        Path("lines").write_text(json.dumps(content))
+        ended = invoke("runs", "import", "lines", "--storage", "other")
+        assert (ended.code, ended.out) == (5, "")
+        assert f"error: line 1 cannot be imported: {why}" in ended.err
 
     def test_a_file_that_is_missing_is_told(self, invoke: Invoke) -> None:
         ended = invoke("runs", "import", "nowhere", *LEDGER)

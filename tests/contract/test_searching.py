@@ -1,5 +1,6 @@
 """Whole searches on a ledger: whose they are, how they go on after a death, what is said of them. See ``searching``."""
 
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -224,6 +225,19 @@ def test_a_search_thought_dead_that_lives_goes_on(store: Store, url: str) -> Non
     assert (record.state, keys(store, record.id)) == (SearchState.ANSWERED, undisturbed())
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_search_that_was_begun_beside_another_does_not_hide_what_that_measured(store: Store, runs: bool) -> None:
+    measured = begun(store, 3, lease_until=datetime.now(UTC) - timedelta(seconds=1))
+    lease = timedelta(hours=1 if runs else -1)
+    newer = replace(
+        measured, id="beside", created=measured.created + timedelta(seconds=1), lease_until=datetime.now(UTC) + lease
+    )
+    store.begin(newer)
+    prober = planted()
+    assert search(store, prober).search_id == measured.id
+    assert asked_for(prober) == undisturbed()[3:]
+
+
 def test_what_stopped_a_search_is_told_in_its_record(store: Store) -> None:
     def stop() -> None:
         raise Stopped
@@ -390,7 +404,14 @@ class TestOwners:
             process.stdin.close()
         assert "ended without a word" in owners.why_ended(owner, self.NOW, self.NOW)
 
-    @pytest.mark.parametrize("owner", ["", "nonsense", "a:b:c", ":::", f"{'9' * 30}:1", "x:99999999999999999999:1-2"])
+    @pytest.mark.parametrize(
+        "owner",
+        [
+            *("", "nonsense", "a:b:c", ":::", f"{'9' * 30}:1", "x:99999999999999999999:1-2"),
+            *(f"{platform.node()}:{pid}:1-2-3-4-5" for pid in ("9" * 5000, "9" * 20, "\u0661", "\u00b2")),
+        ],
+        ids=range(10),
+    )
     def test_an_owner_that_is_none_belongs_to_nobody(self, owner: str) -> None:
         assert owners.why_ended(owner, None, self.NOW)
         assert owners.why_ended(owner, self.NOW - timedelta(days=2), self.NOW)

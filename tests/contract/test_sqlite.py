@@ -1,9 +1,11 @@
 """What only a file can go through: foreign content, damage, locks, permissions."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from autotune.errors import DamagedRow, StoreError, UsageError
+from autotune.session import Session
 from autotune.storage import engine as engine_module
 from autotune.storage.address import parse_address
 from autotune.storage.engine import for_writing, make_engine
 from autotune.storage.store import Store
+from tests.contract import searching
 from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, TRACED_PROBE, facts, search
 
 
@@ -141,6 +145,8 @@ def test_a_closed_ledger_is_one_whole_file(path: Path) -> None:
         ("started_at", "yesterday", "started_at: "),
         ("batch_size", "twelve", "batch_size: "),
         ("seconds", "long", "seconds: "),
+        ("budget_bytes", 1 << 61, "budget_bytes: a number that cannot be"),
+        ("started_at", "9999-12-31 23:59:59-05:00", "started_at: "),
     ],
 )
 def test_a_damaged_probe_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
@@ -184,6 +190,7 @@ def test_a_trace_that_is_none_is_told_and_leaves_its_probe_readable(
         ("machine", "null", "machine: "),
         ("state", "asleep", "state: "),
         ("created", "noon", "created: "),
+        ("created", "0001-01-01 00:00:00+05:00", "created: "),
     ],
 )
 def test_a_damaged_search_is_named_with_its_table_id_and_field(path: Path, column: str, value: Any, why: str) -> None:
@@ -194,6 +201,64 @@ def test_a_damaged_search_is_named_with_its_table_id_and_field(path: Path, colum
         assert caught.value.message.startswith(f"autotune_searches, id '{SEARCH.id}' is damaged: {why}")
         assert f"autotune runs rm {SEARCH.id}" in caught.value.hint
         assert store.searches() == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("created", "0001-01-01 00:00:00+05:00"), ("finished", "9999-12-31 23:59:59-05:00"), ("id", b"\xff")],
+)
+def test_a_value_that_is_none_of_its_column_keeps_nobody_from_the_list(path: Path, column: str, value: Any) -> None:
+    with Store.open(str(path)) as store:
+        store.begin(search("sound"))
+        sql(path, f"UPDATE autotune_searches SET {column} = ? WHERE id = ?", value, SEARCH.id)
+        read, (damaged,) = store.summaries()
+        assert [one.id for one in read] == ["sound"]
+        assert f"is damaged: {column}: " in damaged.why
+
+
+def test_the_newest_search_that_can_be_read_is_the_newest(path: Path) -> None:
+    with Store.open(str(path)) as store:
+        store.begin(search("newest", created=SEARCH.created + timedelta(hours=1)))
+        sql(path, "UPDATE autotune_searches SET plan = '{' WHERE id = 'newest'")
+        assert store.searches(1) == (SEARCH,)
+
+
+def test_a_check_of_a_file_does_without_the_evidence_of_its_search_where_that_is_damaged(tmp_path: Path) -> None:
+    path, notes = tmp_path / "ledger.db", searching.Notes()
+    with Store.open(str(path)) as store:
+        found = searching.search(store, searching.planted())
+        sql(path, "UPDATE autotune_probes SET measurement = '{'")
+        session = Session(
+            searching.plan(),
+            store,
+            searching.planted(),
+            notes,
+            searching.workload(),
+            searching.MACHINE,
+            searching.BUDGET,
+            time.monotonic(),
+        )
+        assert session.check(found.answer, found.search_id)[1]
+        assert session.check(found.answer, "not here")[1]
+    assert [said.endswith("; it is not used") for said in notes.said] == [True, True]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_ledger_that_is_removed_while_a_search_uses_it_is_told_and_no_empty_one_made(
+    path: Path, replaced: bool
+) -> None:
+    with Store.open(str(path)) as store:
+        store.add_probe(SEARCH.id, PROBE)
+        moved = path.rename(path.with_name("moved.db"))
+        if replaced:
+            Store.open(str(path)).close()
+        with pytest.raises(StoreError, match=f"was {'replaced' if replaced else 'removed'} while it was in use"):
+            store.add_probe(SEARCH.id, PROBE)
+        assert path.exists() == replaced
+        if not replaced:
+            moved.rename(path)
+            store.add_probe(SEARCH.id, PROBE)
+            assert len(store.probes(SEARCH.id)) == 4
 
 
 def test_an_instant_written_by_sqlite_itself_is_read_as_utc(path: Path) -> None:

@@ -266,6 +266,17 @@ class TestStoreContract:
         assert [record.id for record in store.searches(limit=2)] == ["s4", "s3"]
         assert store.searches(limit=0) == ()
 
+    def test_the_evidence_of_a_confirmation_begins_with_what_it_confirms_as_far_as_that_is_here(
+        self, store: Store
+    ) -> None:
+        confirming = search("new", based_on="old")
+        store.begin(confirming)
+        store.add_probe("new", PROBE)
+        assert store.evidence(confirming) == (PROBE,)
+        store.begin(search("old"))
+        store.add_probe("old", FITTING_PROBE)
+        assert store.evidence(confirming) == (FITTING_PROBE, PROBE)
+
     def test_a_search_is_found_by_the_beginning_of_its_id(self, store: Store) -> None:
         for search_id in ("abc1", "abc2", "abc", "Abx"):
             store.begin(search(search_id))

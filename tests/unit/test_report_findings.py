@@ -98,7 +98,6 @@ DIED = Fragmentation(
 )
 ADVISED = Advised(
     peak_bytes=10 * GIB,
-    seconds_per_sample=0.1,
     advice=(
         Advice(
             change="checkpointing=blocks",

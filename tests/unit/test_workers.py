@@ -1,5 +1,6 @@
 """The tool's side of several workers: alike or apart, lost and started again, believed only as far as they can be."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.errors import EnvironmentTrouble, NothingFits, WorkloadError
+from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, WorkloadError
 from autotune.executors import workers as workers_module
 from autotune.executors.ahead import Ahead
 from autotune.executors.asked import Execution
@@ -32,11 +33,11 @@ def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def opened(*planted: PlantedWorker, said: list[str] | None = None) -> Iterator[Workers]:
+def opened(*planted: PlantedWorker, said: list[str] | None = None, until: float | None = None) -> Iterator[Workers]:
     """Workers that behave so, described."""
     links = iter([worker.link for worker in planted])
     said = [] if said is None else said
-    with Workers(Execution(workers=len(planted)), plan(), said.append) as found:
+    with Workers(Execution(workers=len(planted)), plan(), said.append, until) as found:
         for worker, start in zip(found._workers, links, strict=True):
             worker.start = start  # type: ignore[assignment]
         found.preload("cuda")
@@ -162,13 +163,38 @@ def test_an_outcome_that_contradicts_its_failure_or_numbers_that_cannot_be_are_r
 
     for worker, message in (
         (forge(outcome="out_of_memory"), "contradicts its failure"),
-        (forge(batch_size=1 << 70), "numbers that cannot be"),
+        (forge(batch_size=1 << 70), "batch_size: a number that cannot be"),
+        (forge(seconds=float("nan")), "seconds: nan is no duration"),
+        (forge(batch_size=3), "is to another question: batch 3, short, in place of 2, short"),
+        (forge(form="long"), "is to another question: batch 2, long, in place of"),
         (forge(trace="????"), "a trace that is none"),
     ):
         with opened(worker) as workers:
             workers.describe("cuda", 1)
             with pytest.raises(EnvironmentTrouble, match=message):
                 workers.probe(QUESTION, BUDGET, 0)
+
+
+def test_a_worker_that_answers_in_an_unknown_form_is_left_out_and_another_one_answers() -> None:
+    said: list[str] = []
+    forger = PlantedWorker(forges=lambda answer: {**answer, "result": {**answer["result"], "batch_size": 1}})
+    two = PlantedWorker(machine=replace(GPU, device_uuid="GPU-2", device_index=1))
+    with opened(forger, two, said=said) as workers:
+        workers.describe("cuda", 1)
+        lost: list[ProbeResult] = []
+        ahead = Ahead(None, workers, (), lambda *_: None, lost=lost.append)
+        assert [ahead.probe(QUESTION, BUDGET, 0).batch_size for _ in range(2)] == [2, 2]
+        assert workers.width == 1 and len(forger.asked) == len(lost) == 1
+    assert said[0].startswith("the answer of worker 1, Planted 40 (cuda:0 on planted) is to another question")
+
+
+def test_no_worker_is_waited_for_when_the_time_is_over() -> None:
+    queued = PlantedWorker(opens=lambda life: {"kind": "note", "text": "the job waits"})
+    with (
+        opened(queued, until=time.monotonic()) as workers,
+        pytest.raises(TimeRanOut, match="while there was no worker yet"),
+    ):
+        workers.describe("cuda", 1)
 
 
 def test_a_worker_that_speaks_out_of_turn_is_lost() -> None:
