@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from autotune.model import Cause, Form, Outcome, ProbeResult
+from autotune.model import Cause, Form, Measurement, Outcome, ProbeResult
 
 _SECOND_CHANCES: Mapping[Cause, int] = {
     # The probe after it runs under a cap corrected by the non-PyTorch memory this one showed. Twice, because that
@@ -19,6 +19,8 @@ _SECOND_CHANCES: Mapping[Cause, int] = {
     Cause.ENVIRONMENT: 1,
     # A neighbour that starts or ends is soon done; one that goes on growing makes every answer worthless.
     Cause.OTHERS: 2,
+    # Only by pages: right next to the limit a heap that is short of room may grow for eight steps without a leak.
+    Cause.GROWTH: 1,
 }
 """How often a size may fail in this way, in one form, before the failure counts."""
 
@@ -165,5 +167,12 @@ def _deserves_another_try(of_form: Sequence[_Try], machine_works: bool) -> bool:
         return False
     if cause is Cause.OVER_BUDGET and not of_form[-1].corrects_cap:
         return False
+    if cause is Cause.GROWTH and not _seen_by_pages(of_form[-1].probe.measurement):
+        return False
     times = sum(t.probe.failure is not None and t.probe.failure.cause is cause for t in of_form)
     return times <= _SECOND_CHANCES.get(cause, 0)
+
+
+def _seen_by_pages(growth: Measurement) -> bool:
+    """True where the process's pages grew, on the CPU; an allocator counts tensors, and kept graphs are counted one by one."""
+    return growth.peak_reserved_bytes is None and not growth.graphs_kept

@@ -78,6 +78,29 @@ def test_a_probe_killed_or_vanished_for_no_known_reason_is_asked_again_once_in_t
     assert stop.answer is not None and stop.answer.max_batch == 10
 
 
+def test_growth_of_pages_once_is_noise_of_a_heap_next_to_the_limit_and_memory_limits_the_search() -> None:
+    prober = FakeProber(fault=lambda size, f, attempt: LEAKS if (size, f, attempt) == (10, Form.LONG, 0) else None)
+    stop, history = drive(FINDER, prober, replace(BUDGET, limit_bytes=10))
+    assert (10, Form.LONG, Reason.RETRY) in asked(history)
+    assert stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.refuted_at, stop.answer.limited_by) == (10, 11, "device_memory")
+
+
+def test_growth_of_pages_twice_in_the_same_probe_is_a_leak() -> None:
+    prober = FakeProber(fault=lambda size, form, _: LEAKS if size == 10 and form is Form.LONG else None)
+    stop, history = drive(FINDER, prober, replace(BUDGET, limit_bytes=10))
+    assert [p.reason for p in history if p.batch_size == 10 and p.form is Form.LONG][1:] == [Reason.RETRY]
+    assert stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.refuted_at, stop.answer.limited_by) == (9, 10, "growth")
+
+
+@pytest.mark.parametrize("exact", [{"peak_reserved_bytes": 100}, {"graphs_kept": 7}], ids=["tensors", "graphs"])
+def test_growth_of_counted_tensors_or_graphs_is_a_leak_at_once(exact: dict[str, int]) -> None:
+    leak = result(2, Form.LONG, LEAKS)
+    reply = FINDER.ask([result(1), result(2), replace(leak, measurement=replace(leak.measurement, **exact))])
+    assert isinstance(reply, Question) and reply.reason is not Reason.RETRY
+
+
 def test_a_segfault_counts_at_once() -> None:
     reply = FINDER.ask([result(1), result(2, fault=SEGFAULT)])
     assert isinstance(reply, Question) and reply.reason is not Reason.RETRY
@@ -145,10 +168,10 @@ def test_a_machine_that_stumbles_once_does_not_end_the_search() -> None:
 def test_a_long_form_that_fails_everywhere_ends_the_search_after_three_sizes(fault: Fault, ending: Ending) -> None:
     stop, history = drive(FINDER, in_long_form(fault), replace(BUDGET, limit_bytes=1000))
     assert stop.answer is None
-    long = [p for p in history if p.form is Form.LONG]
+    long = {p.batch_size: p for p in history if p.form is Form.LONG}  # the newest of each size
     assert len(long) == 3
-    assert long[-1].batch_size == 1
-    assert why_nothing(history) == (ending, long[-1])
+    assert list(long)[-1] == 1
+    assert why_nothing(history) == (ending, long[1])
 
 
 def test_a_certain_bug_in_the_long_form_ends_the_search_after_one_size() -> None:
