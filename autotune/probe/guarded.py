@@ -43,8 +43,8 @@ class Guarded:
             return
         reading, writing = os.pipe()
         call = f"from autotune.probe.guardian import main; main({str(self.directory)!r}, {os.getpid()}, {writing})"
-        with (self.directory / "guardian.err").open("ab") as log:
-            try:
+        try:
+            with (self.directory / "guardian.err").open("ab") as log:
                 self.process = subprocess.Popen(
                     interpreter(call),
                     stdin=subprocess.PIPE,
@@ -53,11 +53,11 @@ class Guarded:
                     pass_fds=[writing],
                     start_new_session=True,
                 )
-            except OSError as error:
-                os.close(reading)
-                raise EnvironmentTrouble(f"a probe process cannot be started: {error}") from error
-            finally:
-                os.close(writing)
+        except OSError as error:
+            os.close(reading)
+            raise EnvironmentTrouble(f"a probe process cannot be started: {error}") from error
+        finally:
+            os.close(writing)
         self._report, self._reports = reading, b""
 
     def ask(self, request: Request) -> Ended:
@@ -89,7 +89,8 @@ class Guarded:
         Raises:
             EnvironmentTrouble: the guardian died or hangs.
         """
-        allowed_s = (request.begin_s or 0.0) + request.deadline_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
+        to_fork_s = request.deadline_s if request.fork else 0.0  # the zygote may be making a model
+        allowed_s = to_fork_s + (request.begin_s or 0.0) + request.deadline_s + TERM_GRACE_S + EXIT_GRACE_S + _SLACK_S
         deadline = time.monotonic() + allowed_s
         with selectors.DefaultSelector() as waiting:  # select() itself fails above descriptor 1023
             waiting.register(self._report, selectors.EVENT_READ)

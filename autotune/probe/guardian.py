@@ -32,7 +32,7 @@ import psutil
 from autotune.probe import host, linux
 from autotune.probe.job import Job, kill, reap
 from autotune.probe.order import Rank, Request
-from autotune.probe.wire import Decoder, Message, new_token
+from autotune.probe.wire import Decoder, Message, new_token, write_all
 
 TERM_GRACE_S = 2.0
 """Between TERM and KILL of a process group that passed its deadline."""
@@ -115,9 +115,7 @@ class Guardian:
 
     def _command(self, request: Request) -> Job:
         """A command of the user's, in its own process group; all that it starts ends with it."""
-        pipe = os.open(
-            request.pipe, os.O_RDWR | os.O_NONBLOCK
-        )  # also for writing: else every writer's end were the end
+        pipe = os.open(request.pipe, os.O_RDWR | os.O_NONBLOCK)  # for writing as well: no writer's end is the end
         limit = request.data_limit_bytes
         try:
             with open(request.stdout, "ab") as out, open(request.stderr, "ab") as err:
@@ -131,7 +129,7 @@ class Guardian:
                     process_group=0,
                 )
         except OSError as error:  # no such program, or one that may not be run: as the shell would say it
-            Path(request.stderr).write_text(f"{request.command[0]}: {error.strerror}\n")
+            Path(request.stderr).write_text(f"{error.filename or request.command[0]}: {error.strerror}\n")
             os.close(pipe)
             return Job(0, 0, pipe, Decoder(request.token), ("answer",), status=_CANNOT_START)
         child.returncode = 0  # reaped here by os.waitpid, not by subprocess
@@ -164,8 +162,9 @@ class Guardian:
     def _fork(self, request: Request) -> list[Job]:
         """Have the zygote fork each rank; the children become children of this process."""
         jobs: list[Job] = []
+        until = time.monotonic() + request.deadline_s
         for rank in request.ranks:
-            job = self._fork_rank(rank, request.deadline_s)
+            job = self._fork_rank(rank, until)
             if job is None:
                 zygote = self._zygote
                 assert zygote is not None
@@ -176,7 +175,7 @@ class Guardian:
         self._watch(jobs, request.deadline_s, begin_s=request.begin_s)
         return jobs
 
-    def _fork_rank(self, rank: Rank, within_s: float) -> Job | None:
+    def _fork_rank(self, rank: Rank, until: float) -> Job | None:
         """One child of the zygote; None if that is dead or hangs."""
         assert self._control is not None and self._zygote is not None
         reading, writing = os.pipe()
@@ -185,7 +184,7 @@ class Guardian:
             wanted = {"order": rank.order, "stdout": rank.stdout, "stderr": rank.stderr}
             line = json.dumps({**wanted, "token": token, "guardian": os.getpid()}).encode() + b"\n"
             socket.send_fds(self._control, [line], [writing])
-            pid, group = self._forked(json.loads(self._line(self._control, within_s)))
+            pid, group = self._forked(json.loads(self._line(self._control, until)))
         except (OSError, ValueError, RecursionError) as error:  # it is dead, hangs, or the user's file wrote there
             os.close(reading)
             self._zygote.answer, self._zygote.timed_out = None, isinstance(error, TimeoutError)
@@ -354,17 +353,17 @@ class Guardian:
         line, self._input = self._input.split(b"\n", 1)
         return Request.decode(line)
 
-    def _line(self, connection: socket.socket, deadline_s: float) -> bytes:
-        """One line from the zygote.
+    def _line(self, connection: socket.socket, until: float) -> bytes:
+        """One line from the zygote, waited for until this instant on ``time.monotonic``.
 
         Raises:
             ConnectionError: it closed the connection.
             TimeoutError: it did not answer in time.
             ToolIsGone: the tool ended meanwhile.
         """
-        data, deadline = b"", time.monotonic() + deadline_s
+        data = b""
         while not data.endswith(b"\n"):
-            if time.monotonic() > deadline:
+            if time.monotonic() > until:
                 raise TimeoutError("the zygote does not answer")
             self._look_for_tool()
             ready, _, _ = select.select([connection.fileno(), 0], [], [], _TICK_S)
@@ -376,7 +375,7 @@ class Guardian:
         return data
 
     def _reply(self, message: Message) -> None:
-        os.write(self._report, json.dumps(message).encode() + b"\n")
+        write_all(self._report, json.dumps(message).encode() + b"\n")
 
     def kill_everything(self) -> None:
         """Kill and reap every descendant."""

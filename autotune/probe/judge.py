@@ -34,7 +34,7 @@ def judge(
         or _too_few_steps(measurement)
         or _not_finite(measurement)
         or _thrashes(measurement, form)
-        or _over_budget(measurement, budget_bytes)
+        or _over_budget(measurement, budget_bytes, device)
         or (_grows(measurement, device) if form is Form.LONG else None)
     )
 
@@ -146,14 +146,16 @@ def _thrashes(measurement: Measurement, form: Form) -> tuple[Outcome, Failure] |
     )
 
 
-def _over_budget(measurement: Measurement, budget_bytes: int) -> tuple[Outcome, Failure] | None:
+def _over_budget(measurement: Measurement, budget_bytes: int, device: str) -> tuple[Outcome, Failure] | None:
     peak = measurement.peak_device_bytes
     if peak is None or peak <= budget_bytes:
         return None
     return Outcome.UNSAFE, Failure(
         cause=Cause.OVER_BUDGET,
         message=f"peak {format_bytes(peak)} is above the budget of {format_bytes(budget_bytes)}",
-        hint="memory outside PyTorch's allocator grew during the probe",
+        hint="memory outside PyTorch's allocator grew during the probe"
+        if device != "cpu"
+        else "processes that the training starts count as well: use fewer loader workers, or a smaller batch",
     )
 
 

@@ -6,6 +6,7 @@ Peaks are per phase: ``begin`` resets them, ``end`` reads them. Bytes throughout
 import contextlib
 import os
 import resource
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -340,10 +341,12 @@ def children_bytes(pid: int) -> int:
 
 
 def _status(path: Path = _STATUS) -> dict[str, int]:
-    """Memory lines of ``/proc/PID/status`` in bytes; where there is none, the peak of getrusage."""
+    """Memory lines of ``/proc/PID/status`` in bytes; ``VmHWM`` is always there, if need be the peak of getrusage."""
+    # not Linux, or a sandbox that leaves lines out: a peak of the whole process so far (bytes on macOS, else kilobytes)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     try:
         lines = path.read_text().splitlines()
-    except OSError:  # not Linux: a peak of the whole process is all there is (kilobytes on the BSDs, bytes on macOS)
-        return {"VmHWM": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    except OSError:
+        lines = []
     fields = (line.split() for line in lines if line.endswith(" kB"))
-    return {name.rstrip(":"): int(value) * 1024 for name, value, _ in fields}
+    return {"VmHWM": peak, **{name.rstrip(":"): int(value) * 1024 for name, value, _ in fields}}

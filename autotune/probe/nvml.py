@@ -47,7 +47,7 @@ def _library() -> Iterator[ModuleType]:
             yield _pynvml
         finally:
             _pynvml.nvmlShutdown()
-    except _pynvml.NVMLError as error:
+    except getattr(_pynvml, "NVMLError", ()) as error:
         raise _Unknown(str(error)) from error
     except (AttributeError, TypeError, ValueError, OSError) as error:  # another or older library of that name
         raise _Unknown(f"nvidia-ml-py and this driver do not go together: {error}") from error

@@ -67,10 +67,11 @@ class Channel:
             body = f"{self._writer}{self._number} {index} {len(parts)} {part}"
             line = f"\n{self._token} {zlib.crc32(body.encode()):08x} {body}\n".encode()
             assert len(line) <= _PIPE_BUF
-            _write_all(self._fd, line)
+            write_all(self._fd, line)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write to the end: a signal may cut a single write short."""
     while data:
         data = data[os.write(fd, data) :]
 

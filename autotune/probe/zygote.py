@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,7 @@ class Zygote:
                 data += self._control.recv(1 << 16)
             wanted = json.loads(data)
             order = Order.read(wanted["order"])
+            os.set_inheritable(received[0], False)  # or programs that a probe starts would have the pipe as well
             self._fork(wanted, order, received[0])
             if ahead and order.op is Op.DESCRIBE:
                 self._import_ahead()
@@ -230,17 +232,21 @@ class Zygote:
         reading, writing = os.pipe()
         middle = os.fork()
         if middle == 0:
-            os.setsid()
-            probe = os.fork()
-            if probe == 0:
-                os.close(reading)
-                os.close(writing)
-                self._control.close()
-                self._channel.close()
-                signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)  # None: set by native code, unknown
-                self._become_probe(wanted, order, answer_fd)
-            os.write(writing, str(probe).encode())
-            os._exit(0)
+            try:
+                os.setsid()
+                probe = os.fork()
+                if probe == 0:
+                    os.close(reading)
+                    os.close(writing)
+                    self._control.close()
+                    self._channel.close()
+                    signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)  # None: set by native code, unknown
+                    self._become_probe(wanted, order, answer_fd)
+                os.write(writing, str(probe).encode())
+            except BaseException:  # noqa: BLE001 - a copy must not run on as the zygote, to the user's exit handlers
+                traceback.print_exc()
+            finally:
+                os._exit(1)
         os.close(writing)
         os.close(answer_fd)
         pid = int(os.read(reading, 32))
