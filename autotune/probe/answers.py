@@ -49,7 +49,6 @@ _COMPARED = frozenset({Outcome.FITS, Outcome.CHANGES_TRAINING, Outcome.UNSTABLE}
 class Ended:
     """The guardian's report of one process."""
 
-    pid: int
     zygote: bool
     """Whether there is a zygote to fork from now."""
     answer: dict[str, Any] | None
@@ -57,7 +56,6 @@ class Ended:
     exit_code: int | None
     signal: int | None
     timed_out: bool
-    leftovers: int
     garbage_bytes: int
     host_oom_kills: int
     seconds: float
@@ -91,7 +89,6 @@ class _Memory:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     kind: str
-    launcher: str = ""
     measurement: Measurement | None = None
     raised: tuple[Raised, ...] = ()
     phase: Phase | None = None

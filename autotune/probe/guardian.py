@@ -283,9 +283,8 @@ class Guardian:
         """Kill what is left of their trees, reap them, take the last messages."""
         for job in jobs:
             job.signal(signal.SIGKILL)
-        leftovers = self._kill_strays()
+        self._kill_strays()
         for job in jobs:
-            job.leftovers = leftovers
             if job.status is None:
                 job.status = reap(job.pid) or 0  # 0: given up, reported as a process without an answer
             os.set_blocking(job.pipe, False)
@@ -294,8 +293,8 @@ class Guardian:
                     job.take(data)
             os.close(job.pipe)
 
-    def _kill_strays(self) -> int:
-        """Kill every descendant outside the zygote's tree, then reap what can be; return how many there were.
+    def _kill_strays(self) -> None:
+        """Kill every descendant outside the zygote's tree, then reap what can be.
 
         All are killed before any is waited for: one may trace another, and a chain of forks only dies when it is
         overtaken.
@@ -314,7 +313,6 @@ class Guardian:
                 break
             if not fresh:
                 time.sleep(0.005)
-        return len(killed)
 
     def _strays(self) -> list[psutil.Process]:
         keep = set(self._spared) | ({self._zygote.pid} if self._zygote else set())

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autotune.probe.wire import Decoder, Message
 
@@ -39,9 +39,6 @@ class Job:
     """Ended because another rank of its probe had failed."""
     cut_short: bool = False
     """Killed after its answer: how it ended is our doing and says nothing."""
-    leftovers: int = 0
-    """Descendants that were still alive when the process had ended."""
-    started: float = field(default_factory=time.monotonic)
 
     @property
     def done(self) -> bool:
@@ -84,7 +81,6 @@ class Job:
         """The fields of ``answers.Ended`` that are this process's own."""
         known = None if self.status is None or self.cut_short else self.status
         return {
-            "pid": self.pid,
             "answer": self.answer,
             "mark": self.marks,
             "exit_code": os.WEXITSTATUS(known) if known is not None and os.WIFEXITED(known) else None,
@@ -92,7 +88,6 @@ class Job:
             "timed_out": self.timed_out,
             "stopped": self.stopped,
             "ended_at": self.ended_at,
-            "leftovers": self.leftovers,
             "garbage_bytes": self.decoder.garbage_bytes,
         }
 

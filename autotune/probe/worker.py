@@ -45,7 +45,7 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn
     channel = Channel(fds[0], token)
     if order.op is Op.LOOK:
         look(order, channel)
-    work(order, channel, load(order, channel), launcher="spawn")
+    work(order, channel, load(order, channel))
 
 
 def look(order: Order, channel: Channel) -> NoReturn:
@@ -68,12 +68,7 @@ def load(order: Order, channel: Channel) -> Workload:
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error))
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is the answer, never lost
-        channel.send(
-            "answer",
-            phase=Phase.LOAD,
-            step=None,
-            **told(error),
-        )
+        channel.send("answer", phase=Phase.LOAD, step=None, **told(error))
     _leave()
 
 
@@ -86,7 +81,6 @@ def work(
     channel: Channel,
     workload: Workload,
     *,
-    launcher: str,
     step_imports_bytes: int = 0,
     model: nn.Module | None = None,
 ) -> NoReturn:
@@ -96,7 +90,6 @@ def work(
         order: what to do.
         channel: where the answer goes.
         workload: the loaded file.
-        launcher: how this process came to be: ``fork`` or ``spawn``.
         step_imports_bytes: memory of what the zygote imported ahead of the first optimizer step.
         model: made by the zygote with the order's seed, random states being as it left them; None = make one.
     """
@@ -110,45 +103,35 @@ def work(
     group: Group = Alone()
     try:
         if order.op is Op.DESCRIBE:
-            channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes), launcher=launcher)
-        elif order.op is Op.EXAMINE:
-            examine(order, workload, device, recorder, model)
-            measurement = recorder.measurement(time.perf_counter() - started)
-            seen = {"examined": _examined(recorder), "measurement": measurement, "memory": meter.state()}
-            channel.send("answer", **seen, batch_size=recorder.batch_size, launcher=launcher)
+            channel.send("answer", described=describe(order, workload, recorder, step_imports_bytes))
         else:
-            group = run_probe(order, workload, device, recorder, model)
+            if order.op is Op.EXAMINE:
+                examine(order, workload, device, recorder, model)
+            else:
+                group = run_probe(order, workload, device, recorder, model)
             _write_trace(order, recorder)
-            measurement = recorder.measurement(time.perf_counter() - started)
-            seen = {"measurement": measurement, "memory": meter.state()}
-            channel.send("answer", **seen, batch_size=recorder.batch_size, launcher=launcher)
+            channel.send("answer", **_seen(recorder, started))
     except AutotuneError as error:
         channel.send("answer", refused=_refusal(error), failed_at=time.monotonic())
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of user code are answers as well
         failed_at = time.monotonic()
         meter.lift_limit()  # reporting needs memory too
-        state = meter.state()
+        seen = _seen(recorder, started)
         _write_trace(order, recorder)
-        channel.send(
-            "answer",
-            phase=recorder.phase,
-            step=recorder.step,
-            batch_size=recorder.batch_size,
-            memory=state,
-            measurement=recorder.measurement(time.perf_counter() - started),
-            examined=_examined(recorder),
-            launcher=launcher,
-            failed_at=failed_at,
-            **told(error),
-        )
+        channel.send("answer", phase=recorder.phase, step=recorder.step, **seen, failed_at=failed_at, **told(error))
     else:
         group.leave()
     _leave()
 
 
-def _examined(recorder: Recorder) -> dict[str, object] | None:
-    """What the section of a diagnosis saw so far; None in a probe."""
-    return None if recorder.examiner is None else recorder.examiner.facts()
+def _seen(recorder: Recorder, started: float) -> dict[str, object]:
+    """What a probe, or the section of a diagnosis, has seen so far, and the state of memory now."""
+    return {
+        "memory": recorder.meter.state(),
+        "measurement": recorder.measurement(time.perf_counter() - started),
+        "batch_size": recorder.batch_size,
+        "examined": None if recorder.examiner is None else recorder.examiner.facts(),
+    }
 
 
 def _write_trace(order: Order, recorder: Recorder) -> None:

@@ -277,7 +277,6 @@ class Zygote:
             order,
             Channel(answer_fd, wanted["token"]),
             self._workload,
-            launcher="fork",
             step_imports_bytes=self._step_imports_bytes,
             model=self._model,
         )

@@ -52,7 +52,6 @@ ANSWER: dict[str, Any] = {
         "outside_at_cap_bytes": 1 << 30,
         "outside_bytes": 1,
     },
-    "launcher": "fork",
 }
 DESCRIBED: dict[str, Any] = {
     "workload": jsonable(SEARCH.workload),
@@ -60,14 +59,12 @@ DESCRIBED: dict[str, Any] = {
     "known": {"size": 2, "extents": [[2, 3]]},
 }
 REPORT: dict[str, Any] = {
-    "pid": 2,
     "zygote": True,
     "answer": None,
     "mark": {"kind": "mark", "phase": "forward", "step": 1, "batch_size": 4},
     "exit_code": 0,
     "signal": None,
     "timed_out": False,
-    "leftovers": 0,
     "garbage_bytes": 0,
     "host_oom_kills": 0,
     "seconds": 0.5,

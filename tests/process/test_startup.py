@@ -5,6 +5,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 from autotune import api
 from autotune.errors import EnvironmentTrouble, WorkloadError
 from autotune.model import Budget, Form, Outcome, Plan, ProbeResult, Question, Reason
+from autotune.probe import guarded
 from autotune.probe import launcher as launching
+from autotune.probe.devices import look_at_device
 from autotune.probe.launcher import Launcher
+from autotune.probe.order import Op
 from autotune.storage.store import Store
 from autotune.units import GIB, MIB
 from tests.process.support import ASSETS, Tool, alive, wait_for
@@ -193,6 +197,33 @@ def test_where_a_model_cannot_be_made_ahead_each_probe_makes_its_own(starting: S
     assert (starting.told()["child makes"], starting.told()["copy makes"]) == (4, 1)
     assert starting.told()["went another way"] == (what == "cuda")
     assert starting.said == []
+
+
+@pytest.mark.usefixtures("ahead")
+def test_a_probe_that_waits_for_a_zygote_to_make_a_model_and_then_hangs_is_timed_out(
+    starting: Starting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SLACK_S", "TERM_GRACE_S", "EXIT_GRACE_S"):
+        monkeypatch.setattr(guarded, name, 0.5)
+    launcher = starting.launcher("late")
+    launcher._guarded.start()
+    launcher._load_zygote("cpu")
+    launcher._timeout_s = 4.0  # of which the zygote takes half for the model
+    launcher.describe("cpu", 1)
+    assert short(launcher).outcome is Outcome.TIMED_OUT
+    assert starting.said == []
+
+
+def test_forked_probes_hand_on_no_files_and_run_no_exit_handlers_where_they_cannot_begin(starting: Starting) -> None:
+    launcher = starting.launcher("program")
+    launcher.machine = look_at_device("cpu")
+    assert short(launcher).fits
+    files = {name for name in starting.told() if name.isdigit()}
+    assert files == {"0", "1", "2", "3"}, "standard files, and the folder that is listed"
+    request = launcher._request("broken", Op.PROBE, fork=True, device="cpu")
+    ended = launcher._guarded.ask(replace(request, stdout="/nonexistent/out"))
+    assert (ended.answer, ended.exit_code, ended.zygote) == (None, 1, True)
+    assert "exit handler" not in starting.told()
 
 
 @pytest.mark.usefixtures("ahead")

@@ -30,14 +30,12 @@ MACHINE = Machine(
     platform="Linux",
 )
 ENDED = Ended(
-    pid=1,
     zygote=False,
     answer=None,
     mark=None,
     exit_code=0,
     signal=None,
     timed_out=False,
-    leftovers=0,
     garbage_bytes=0,
     host_oom_kills=0,
     seconds=1.0,

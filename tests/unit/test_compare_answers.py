@@ -54,14 +54,12 @@ def result(
     """The probe of bf16 against the user's own settings."""
     answer = {"kind": "answer", "measurement": asdict(measurement), "raised": errors}
     ended = Ended(
-        pid=1,
         zygote=True,
         answer=answer,
         mark=None,
         exit_code=0,
         signal=None,
         timed_out=False,
-        leftovers=0,
         garbage_bytes=0,
         host_oom_kills=0,
         seconds=1.0,

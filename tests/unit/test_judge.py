@@ -96,6 +96,12 @@ def test_a_peak_above_the_budget_is_unsafe_and_one_at_it_is_not() -> None:
     assert verdict(GOOD, budget_bytes=300 * MIB - 1) == (Outcome.UNSAFE, Cause.OVER_BUDGET)
 
 
+@pytest.mark.parametrize(("device", "hint"), [("cpu", "fewer loader workers"), ("cuda", "outside PyTorch's allocator")])
+def test_what_broke_the_budget_depends_on_the_device(device: str, hint: str) -> None:
+    found = judge(GOOD, batch_size=4, form=Form.LONG, budget_bytes=MIB, device=device)
+    assert found is not None and found[1].cause is Cause.OVER_BUDGET and hint in found[1].hint
+
+
 GROWTHS = {
     "every step": (10, 20, 30, 40, 50, 60, 70, 80),
     "every second step": (10, 10, 20, 20, 30, 30, 40, 40),

@@ -1,6 +1,7 @@
 """Asking NVML: by UUID, whatever CUDA_VISIBLE_DEVICES says, and never depended on."""
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -53,6 +54,12 @@ def test_c25_a_library_that_refuses_says_why_and_ends_nothing(planted: Callable[
     assert nvml.used_bytes(LARGE) is None
     assert nvml.trouble(LARGE) == f"{refuse} refused"
     assert library.open == 0
+
+
+def test_c25_another_library_of_that_name_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "_pynvml", ModuleType("pynvml"))
+    assert (nvml.used_bytes(LARGE), nvml.driver_version()) == (None, "")
+    assert nvml.trouble(LARGE).startswith("nvidia-ml-py and this driver do not go together")
 
 
 def test_c25_without_the_package_nothing_is_known_and_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,14 +37,12 @@ SMALL = Failure(cause=Cause.DATA_SET, message="asked for a batch of 8 and got 5"
 def ended(**fields: Any) -> Ended:
     """The guardian's report of one rank."""
     report: dict[str, Any] = {
-        "pid": 1,
         "zygote": True,
         "answer": None,
         "mark": None,
         "exit_code": 0,
         "signal": None,
         "timed_out": False,
-        "leftovers": 0,
         "garbage_bytes": 0,
         "host_oom_kills": 0,
         "seconds": 1.5,

@@ -40,7 +40,7 @@ from autotune.probe.answers import (
 )
 from autotune.probe.classify import classify
 from autotune.probe.command.containment import contained, visible_devices
-from autotune.probe.command.orders import HOOK_VARIABLE, LAUNCHER, HookOrder
+from autotune.probe.command.orders import HOOK_VARIABLE, HookOrder
 from autotune.probe.command.unwatched import Sampler, judge_unwatched
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
@@ -214,7 +214,7 @@ class CommandLauncher:
             machine=self.machine,
             budget_bytes=budget.limit_bytes,
             started_at=started_at,
-            launcher=LAUNCHER,
+            launcher="command",
             stdout=Path(request.stdout),
             stderr=Path(request.stderr),
             of_command=True,

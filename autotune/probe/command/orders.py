@@ -8,8 +8,6 @@ from typing import Self
 from autotune.model import Form
 from autotune.probe.workplace import write_working_file
 
-LAUNCHER = "command"
-"""``ProbeResult.launcher`` of a command that was watched."""
 HOOK_VARIABLE = "AUTOTUNE_HOOK"
 """Environment variable with the path of the order; without it the start-up file does nothing."""
 

@@ -17,8 +17,6 @@ from autotune.units import format_bytes
 
 _EVERY_S = 0.05
 """Between two looks; a peak that is shorter may be missed."""
-LAUNCHER = "unwatched command"
-"""``ProbeResult.launcher`` of such a probe."""
 
 
 class Sampler:
@@ -105,7 +103,7 @@ def judge_unwatched(
         failure=failure,
         measurement=Measurement(peak_allocated_bytes=peak_bytes, peak_device_bytes=peak_bytes),
         budget_bytes=budget_bytes,
-        launcher=LAUNCHER,
+        launcher="unwatched command",
         started_at=started_at,
         seconds=ended.seconds,
         settings=question.settings,

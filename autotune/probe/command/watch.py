@@ -18,7 +18,7 @@ import torch
 
 from autotune.model import Form, Phase
 from autotune.probe.command.batches import Batches
-from autotune.probe.command.orders import LAUNCHER, HookOrder
+from autotune.probe.command.orders import HookOrder
 from autotune.probe.host import available_bytes
 from autotune.probe.meter import CudaMeter, make_meter
 from autotune.probe.raised import told
@@ -324,7 +324,7 @@ class Watch:
 
     def _answer(self, **fields: object) -> None:
         self._done = True
-        self._channel.send("answer", launcher=LAUNCHER, **fields)
+        self._channel.send("answer", **fields)
 
     def _refuse(self, message: str, hint: str) -> NoReturn:
         self._answer(refused={"kind": "usage", "message": message, "hint": hint, "detail": ""})

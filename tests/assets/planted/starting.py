@@ -3,7 +3,9 @@
 Its losses depend on every random state there is. KIND: what goes wrong, and where.
 """
 
+import atexit
 import gc
+import importlib
 import os
 import random
 import signal
@@ -67,6 +69,8 @@ def make_model() -> nn.Module:
     if KIND == "build_hang":
         while True:
             time.sleep(0.05)
+    if KIND == "late" and in_copy_of_zygote():
+        go_wrong_ahead("hang")
     if KIND == "build_slowly":
         time.sleep(4)
     if KIND.startswith("ahead:") and in_copy_of_zygote():
@@ -88,6 +92,10 @@ def make_batch(batch_size: int) -> torch.Tensor:
 
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    if KIND == "late":
+        go_wrong_ahead("hang")
+    if KIND == "program":
+        os.system(f"exec ls /proc/self/fd >> {FOLDER / 'told'}")
     return model(batch).pow(2).mean()
 
 
@@ -109,6 +117,10 @@ if KIND.startswith("fork:"):
         os.abort()
 
     torch.mm = multiply_or_fail  # type: ignore[assignment]
+if KIND == "late":
+    importlib.import_module("torch._dynamo")  # or bringing it in ahead would take the time
+if KIND == "program":
+    atexit.register(tell, "exit handler")
 if KIND == "no_fork":
     os.register_at_fork(after_in_child=lambda: os._exit(7))
 tell(f"loaded, imported: {'torch._dynamo' in sys.modules}")
