@@ -16,7 +16,7 @@ from typing import Any
 
 from autotune.errors import EnvironmentTrouble
 from autotune.executors.host import TOKEN, Message
-from autotune.probe.answers import tail
+from autotune.probe.ended import tail
 from autotune.probe.guardian import interpreter
 from autotune.probe.wire import Decoder
 

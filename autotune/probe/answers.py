@@ -1,14 +1,11 @@
-"""What came back from a probe process -> a result. Child messages are untrusted: validated here, never evaluated."""
+"""What came back from a probe process (``ended``) -> a result, or the error that it refused with. Validated, never evaluated."""
 
-import json
-import math
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import PositiveInt, TypeAdapter, ValidationError
+from pydantic import PositiveInt, ValidationError
 
 from autotune.diagnose.evidence import EVIDENCE
 from autotune.errors import AutotuneError, EnvironmentTrouble, UsageError, WorkloadError
@@ -20,7 +17,6 @@ from autotune.model import (
     Machine,
     Measurement,
     Outcome,
-    Phase,
     ProbeResult,
     Question,
     Section,
@@ -28,14 +24,12 @@ from autotune.model import (
     WorkloadInfo,
 )
 from autotune.probe import equivalent
-from autotune.probe.classify import Evidence, Raised, classify
+from autotune.probe.classify import Evidence, classify
+from autotune.probe.ended import Answer, Ended, adapter, is_possible, tail
 from autotune.probe.host import shared_memory_bytes
 from autotune.probe.judge import judge
 from autotune.probe.tenants import departure
-from autotune.units import LARGEST
 
-_TAIL_BYTES = 4000
-_REPORT_IT = "please report it with this message"
 _FORGED = "look for code of yours that writes to descriptors which it has not opened"
 OWN_FAULTS = frozenset({Outcome.WORKLOAD_ERROR, Outcome.UNSUPPORTED, Outcome.SIZE_LIMIT, Outcome.TIMED_OUT})
 """Failures that the memory of others has nothing to do with."""
@@ -45,157 +39,12 @@ _COMPARED = frozenset({Outcome.FITS, Outcome.CHANGES_TRAINING, Outcome.UNSTABLE}
 """... where they say one of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The guardian's report of one process."""
-
-    zygote: bool
-    """Whether there is a zygote to fork from now."""
-    answer: dict[str, Any] | None
-    mark: dict[str, Any] | None
-    exit_code: int | None
-    signal: int | None
-    timed_out: bool
-    garbage_bytes: int
-    host_oom_kills: int
-    seconds: float
-    stopped: bool = False
-    """Ended because another rank of its probe had failed."""
-    ended_at: float | None = None
-    """Instant on ``time.monotonic`` at which it had answered, or was seen to have ended without."""
-    peers: "tuple[Ended, ...]" = ()
-    """The other ranks, where several trained together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    phase: Phase
-    step: int | None
-    batch_size: PositiveInt | None = None
-    arrived: bool = False
-    """Where it waits for other ranks: in the forward pass of a model that all of them train."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Memory:
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-    free_bytes: int | None
-    cap_bytes: int | None
-    outside_at_cap_bytes: int | None = None
-    outside_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    kind: str
-    measurement: Measurement | None = None
-    raised: tuple[Raised, ...] = ()
-    phase: Phase | None = None
-    step: int | None = None
-    batch_size: PositiveInt | None = None
-    """Size of the pass that ran last."""
-    traceback: str = ""
-    memory: _Memory | None = None
-    refused: dict[str, str] | None = None
-    described: dict[str, dict[str, Any]] | None = None
-    examined: dict[str, Any] | None = None
-    """Of ``examine``: fields of the section's noun, not yet validated."""
-    fork_safe: bool | None = None
-    why: str = ""
-    failed_at: float | None = None
-    """Instant on ``time.monotonic`` at which it was raised."""
-    ending: bool = False
-    """Sent by a command of the user's that ends by itself, not by us: its exit code belongs to the answer."""
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def read_ended(line: bytes) -> Ended:
-    """Decode the guardian's report.
-
-    Raises:
-        EnvironmentTrouble: it is none.
-    """
-    try:
-        # Not validate_json: it refuses what may stand in texts of the user's, and numbers that are none.
-        ended: Ended = _adapter(Ended).validate_python(json.loads(line))
-    except ValueError as error:  # what pydantic raises is one as well
-        raise EnvironmentTrouble(
-            f"the probe guardian sent something else than a report: {error}", hint=_REPORT_IT
-        ) from error
-    return ended
-
-
-def read_answer(ended: Ended) -> _Answer | None:
-    """The worker's own message; None if there is none, or if it is not one of ours."""
-    if ended.answer is None:
-        return None
-    try:
-        answer: _Answer = _adapter(_Answer).validate_python(ended.answer)
-    except ValidationError:  # the user's code forged or broke it: as good as no answer, and classified as that
-        return None
-    return answer if _is_possible(asdict(answer)) and _is_timed(answer.measurement) else None
-
-
-def _is_possible(value: object) -> bool:
-    """Whether all whole numbers within are such that something can be counted by them."""
-    if isinstance(value, dict):
-        return all(map(_is_possible, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_is_possible, value))
-    return not isinstance(value, int) or abs(value) <= LARGEST
-
-
-def _is_timed(measurement: Measurement | None) -> bool:
-    """Whether its times can have been measured."""
-    if measurement is None:
-        return True
-    once = (measurement.build_seconds, measurement.loop_seconds, measurement.worker_seconds)
-    times = (*measurement.step_seconds, measurement.first_step_seconds, *once)
-    return all(time is None or (math.isfinite(time) and 0 <= time < LARGEST) for time in times)
-
-
-def _read_mark(ended: Ended) -> _Mark | None:
-    """Where the worker last said it was; None where it said nothing, or nothing of ours."""
-    if ended.mark is None:
-        return None
-    try:
-        told = {name: ended.mark.get(name) for name in ("phase", "step", "batch_size")}
-        mark: _Mark = _adapter(_Mark).validate_python({**told, "arrived": ended.mark.get("arrived", False)})
-    except ValidationError:  # forged: then the place is unknown
-        return None
-    return mark if _is_possible(asdict(mark)) else None
-
-
-def last_place(ended: Ended) -> tuple[Phase | None, int | None, bool]:
-    """Phase and step in which a process last said it was, or in which it failed; and whether it had come to where it waits
-    for other ranks."""
-    answer, mark = read_answer(ended), _read_mark(ended)
-    if answer is not None and answer.phase is not None:
-        return answer.phase, answer.step, False
-    return (mark.phase, mark.step, mark.arrived) if mark else (None, None, False)
-
-
-def raised_at(ended: Ended) -> float | None:
-    """Instant on ``time.monotonic`` at which a process says that something was raised; None where nothing was, or it says
-    one that cannot be."""
-    answer = read_answer(ended)
-    said = answer.failed_at if answer else None
-    if said is None or ended.ended_at is None:
-        return None
-    return said if 0 <= said <= ended.ended_at else ended.ended_at
-
-
 def others_left(ended: Ended, limit_bytes: int, others_gone_bytes: int) -> Failure | None:
     """The failure of a probe whose limit counted others that then left (``tenants.departure``), by the process's own word."""
-    answer = read_answer(ended)
-    if answer is None or answer.memory is None:
+    memory = ended.answer.memory if ended.answer else None
+    if memory is None:
         return None
-    return departure(limit_bytes, answer.memory.outside_at_cap_bytes, answer.memory.outside_bytes, others_gone_bytes)
+    return departure(limit_bytes, memory.outside_at_cap_bytes, memory.outside_bytes, others_gone_bytes)
 
 
 def read_trace(path: Path) -> Trace | None:
@@ -208,27 +57,26 @@ def read_trace(path: Path) -> Trace | None:
         return None
 
 
-def evidence(
+def failure_of(
     ended: Ended,
-    answer: _Answer | None,
     *,
     device: str,
     capacity_bytes: int,
     stderr_tail: str,
     allocator: str = "",
     of_command: bool = False,
-) -> Evidence:
-    """Everything the classifier wants to know of a process that did not complete."""
-    mark = _read_mark(ended)
+) -> tuple[Outcome, Failure]:
+    """Why a process did not complete (``classify``), from all that is known of it."""
+    answer, place = ended.answer, ended.answer or ended.mark
     memory = answer.memory if answer else None
-    return Evidence(
+    facts = Evidence(
         raised=answer.raised if answer else (),
         answered=answer is not None,
         exit_code=ended.exit_code,
         signal=ended.signal,
         timed_out=ended.timed_out,
-        phase=answer.phase if answer else (mark.phase if mark else None),
-        step=answer.step if answer else (mark.step if mark else None),
+        phase=place.phase if place else None,
+        step=place.step if place else None,
         of_command=of_command,
         device=device,
         free_bytes=memory.free_bytes if memory else None,
@@ -241,10 +89,26 @@ def evidence(
         stderr_tail=stderr_tail,
         traceback=answer.traceback if answer else "",
     )
+    return classify(facts)
 
 
-def refusal(refused: dict[str, str]) -> AutotuneError:
+def obeyed(ended: Ended) -> Answer | None:
+    """The answer of a worker that did what it was to do, or tried to.
+
+    Raises:
+        AutotuneError: it refused its order.
+    """
+    refused = _refusal(ended)
+    if refused is not None:
+        raise refused
+    return ended.answer
+
+
+def _refusal(ended: Ended) -> AutotuneError | None:
     """The error a worker refused its order with."""
+    refused = ended.answer.refused if ended.answer else None
+    if refused is None:
+        return None
     kinds: dict[str, type[AutotuneError]] = {
         kind.kind: kind for kind in (UsageError, WorkloadError, EnvironmentTrouble)
     }
@@ -269,12 +133,12 @@ def _described(kind: type, value: object, who: str) -> Any:
         EnvironmentTrouble: it has another form, or numbers that cannot be.
     """
     try:
-        found = _adapter(kind).validate_python(value)
+        found = adapter(kind).validate_python(value)
     except ValidationError as error:
         raise EnvironmentTrouble(f"{who} answered in an unknown form: {error}", hint=_FORGED) from error
     except UsageError as error:  # how ``Settings`` refuses values
         raise EnvironmentTrouble(f"{who} answered in an unknown form: {error.message}", hint=_FORGED) from error
-    if not _is_possible(asdict(found)):
+    if not is_possible(asdict(found)):
         raise EnvironmentTrouble(f"{who} answered with numbers that cannot be", hint=_FORGED)
     return found
 
@@ -337,16 +201,14 @@ def probe_result(
     Raises:
         AutotuneError: the worker refused its order, under settings that the user has.
     """
-    answer = read_answer(ended)
-    refused = refusal(answer.refused) if answer and answer.refused is not None else None
+    answer, refused = ended.answer, _refusal(ended)
     if refused is not None and not (question.reason.of_candidate and isinstance(refused, WorkloadError)):
         raise refused
     measurement = (answer.measurement if answer else None) or Measurement()
     stderr_tail = tail(stderr)
     batch_size = question.batch_size
     if question.trace_unit is not None:  # it went on from the size asked for
-        mark = _read_mark(ended)
-        batch_size = (answer and answer.batch_size) or (mark and mark.batch_size) or batch_size
+        batch_size = (answer and answer.batch_size) or (ended.mark and ended.mark.batch_size) or batch_size
     outcome: Outcome = Outcome.FITS
     failure: Failure | None = None
     if refused is not None:  # the user's own settings were not refused: it is these that the workload does not bear
@@ -355,16 +217,14 @@ def probe_result(
             cause=Cause.NOT_SUPPORTED, message=refused.message, hint=refused.hint, traceback=refused.detail
         )
     elif answer is None or answer.raised:
-        facts = evidence(
+        outcome, failure = failure_of(
             ended,
-            answer,
             device=machine.device,
             capacity_bytes=budget_bytes,
             stderr_tail=stderr_tail,
             allocator=question.settings.allocator,
             of_command=of_command,
         )
-        outcome, failure = classify(facts)
         if question.form is Form.COMPARE:
             outcome, failure = equivalent.of_candidate(outcome, failure, measurement)
     elif question.form is Form.COMPARE:
@@ -394,7 +254,8 @@ def probe_result(
         # Theirs and ours cannot be told apart: nobody may reckon with these.
         measurement = replace(measurement, non_pytorch_bytes=None, peak_device_bytes=None)
     if failure is not None and failure.cause is Cause.NO_ANSWER and ended.garbage_bytes:
-        failure = _blame_garbage(failure, ended.garbage_bytes)
+        garbage = f"{ended.garbage_bytes} bytes of garbage came on the answer pipe"
+        failure = replace(failure, message=f"{failure.message} ({garbage})")
     return ProbeResult(
         batch_size=batch_size,
         form=question.form,
@@ -412,17 +273,3 @@ def probe_result(
         trace=trace,
         evaluate_at=question.evaluate_at,
     )
-
-
-def _blame_garbage(failure: Failure, garbage_bytes: int) -> Failure:
-    return replace(failure, message=f"{failure.message} ({garbage_bytes} bytes of garbage came on the answer pipe)")
-
-
-def tail(path: Path) -> str:
-    """The end of a log file, as text."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except FileNotFoundError:  # the process died before it could open it
-        return ""

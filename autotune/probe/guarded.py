@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from autotune.errors import EnvironmentTrouble
-from autotune.probe.answers import Ended, read_ended, tail
+from autotune.probe.ended import Ended, read_ended, tail
 from autotune.probe.guardian import EXIT_GRACE_S, QUIT, TERM_GRACE_S, interpreter
 from autotune.probe.order import Request
 from autotune.workload.source import INSIDE_VARIABLE

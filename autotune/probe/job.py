@@ -78,7 +78,7 @@ class Job:
                 os.kill(self.pid, number)
 
     def report(self) -> Message:
-        """The fields of ``answers.Ended`` that are this process's own."""
+        """The fields of ``ended.Ended`` that are this process's own."""
         known = None if self.status is None or self.cut_short else self.status
         return {
             "answer": self.answer,

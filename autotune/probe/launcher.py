@@ -33,18 +33,15 @@ from autotune.model import (
 from autotune.probe import linux, nvml
 from autotune.probe.answers import (
     OWN_FAULTS,
-    Ended,
     describe_result,
-    evidence,
+    failure_of,
+    obeyed,
     others_left,
     probe_result,
-    read_answer,
     read_trace,
-    refusal,
     section_result,
-    tail,
 )
-from autotune.probe.classify import classify
+from autotune.probe.ended import Ended, tail
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Rank, Request
 from autotune.probe.ranks import orders, standing_in, verdict
@@ -180,9 +177,7 @@ class Launcher:
                 )
                 if last or not _killed(ended, stderr):
                     break
-        answer = read_answer(ended)
-        if answer and answer.refused is not None:
-            raise refusal(answer.refused)
+        answer = obeyed(ended)
         if answer is None or answer.described is None:
             raise self._load_failure(ended, stderr)
         workload, self.machine = describe_result(answer.described)
@@ -283,24 +278,19 @@ class Launcher:
                 **details,
             )
             gone = gone_bytes(before_bytes, self._others_bytes()[0])
-        answer = read_answer(ended)
+        answer = obeyed(ended)
         disturbed = others_left(ended, budget.limit_bytes, gone)
         if answer is not None and answer.measurement is not None and disturbed is None:
             self._outside_bytes = max(self._outside_bytes, answer.measurement.non_pytorch_bytes or 0)
-        if answer and answer.refused is not None:
-            raise refusal(answer.refused)
         seen = section_result(section, answer.examined) if answer and answer.examined is not None else None
         if answer is not None and not answer.raised:
             return Examined(seen=seen)
-        outcome, failure = classify(
-            evidence(
-                ended,
-                answer,
-                device=self.machine.device,
-                capacity_bytes=budget.limit_bytes,
-                stderr_tail=tail(stderr),
-                allocator=settings.allocator,
-            )
+        outcome, failure = failure_of(
+            ended,
+            device=self.machine.device,
+            capacity_bytes=budget.limit_bytes,
+            stderr_tail=tail(stderr),
+            allocator=settings.allocator,
         )
         if disturbed is not None and outcome not in OWN_FAULTS:
             outcome, failure = Outcome.UNRELIABLE, disturbed
@@ -414,9 +404,7 @@ class Launcher:
         if _killed(ended, Path(request.stderr)):
             ended = self._guarded.ask(request)
         self._zygote = ended.zygote
-        answer = read_answer(ended)
-        if answer and answer.refused is not None:
-            raise refusal(answer.refused)
+        answer = obeyed(ended)
         if answer is None or answer.fork_safe is None:
             raise self._load_failure(ended, Path(request.stderr))
         if not answer.fork_safe:
@@ -443,13 +431,13 @@ class Launcher:
 def _verdict(ended: Ended, stderr: Path) -> tuple[Outcome, Failure, str]:
     """What a process failed of that was to load or describe, and the end of its error output."""
     text = tail(stderr)
-    return *classify(evidence(ended, read_answer(ended), device="cpu", capacity_bytes=0, stderr_tail=text)), text
+    return *failure_of(ended, device="cpu", capacity_bytes=0, stderr_tail=text), text
 
 
 def _killed(ended: Ended, stderr: Path) -> bool:
     """Whether somebody's signal ended a process that was to load or describe: as with a probe, that says nothing of the
     workload, and is worth another try."""
-    if ended.timed_out or read_answer(ended) is not None or ended.signal is None:
+    if ended.timed_out or ended.answer is not None or ended.signal is None:
         return False
     _, failure, _ = _verdict(ended, stderr)
     return failure.cause is Cause.SIGNAL and failure.confirm
@@ -459,8 +447,8 @@ def _fork_trouble(op: Op, ended: Ended) -> str:
     """Why forks do not work here, told by the end of one; empty if it does not tell that."""
     if not ended.zygote:
         return "forking one failed"
-    answer = read_answer(ended)
-    if op is not Op.DESCRIBE or ended.mark is not None or (answer is not None and answer.refused is not None):
+    refused = ended.answer is not None and ended.answer.refused is not None
+    if op is not Op.DESCRIBE or ended.mark is not None or refused:
         return ""  # the user's code began, or an order was understood and refused
     if ended.timed_out:
         return "a forked child of it hangs while computing (a thread pool was used while the file was imported)"

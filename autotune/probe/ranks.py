@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.model import Failure, Measurement, Outcome, Phase, PhaseMemory, ProbeResult, RankResult
-from autotune.probe.answers import Ended, last_place, raised_at
+from autotune.probe.ended import Ended
 from autotune.probe.order import Order
 
 _LOST_CONTACT = (
@@ -133,11 +133,11 @@ def _decisive(ended: Sequence[Ended], found: Sequence[ProbeResult | AutotuneErro
             return 4, 0.0, rank
         if isinstance(what, ProbeResult) and what.outcome is Outcome.TIMED_OUT:
             return 2, _progress(one), rank
-        measured = isinstance(what, ProbeResult) and raised_at(one) is None and one.answer is not None
+        measured = isinstance(what, ProbeResult) and one.raised_at is None and one.answer is not None
         if measured:
             return 1, 0.0, rank
         lost = isinstance(what, ProbeResult) and _lost_contact(what)
-        return 3 if lost else 0, raised_at(one) or one.ended_at or 0.0, rank
+        return 3 if lost else 0, one.raised_at or one.ended_at or 0.0, rank
 
     failed = [rank for rank, what in enumerate(found) if isinstance(what, AutotuneError) or not what.fits]
     return min(failed, key=key, default=None)
@@ -154,7 +154,7 @@ def _lost_contact(result: ProbeResult) -> bool:
 
 def _progress(ended: Ended) -> float:
     """How far a rank had come, to be compared with others."""
-    phase, step, arrived = last_place(ended)
+    phase, step, arrived = ended.place
     if ended.answer is not None:
         return float("inf")
     place = _ORDER_OF_A_STEP.index(phase) if phase in _ORDER_OF_A_STEP else len(_ORDER_OF_A_STEP)
@@ -185,7 +185,7 @@ def _out_of_time(failure: Failure, ended: Sequence[Ended]) -> Failure:
 
 def _place(ended: Ended) -> str:
     """Where a rank was when time was up."""
-    phase, step, arrived = last_place(ended)
+    phase, step, arrived = ended.place
     if ended.answer is not None:
         return "had ended"
     if phase is None:
@@ -232,7 +232,7 @@ def _rows(
         if isinstance(what, AutotuneError):
             rows.append(RankResult(rank=rank, outcome=Outcome.WORKLOAD_ERROR))
             continue
-        phase, step, _ = (None, None, False) if what.fits else last_place(one)
+        phase, step, _ = (None, None, False) if what.fits else one.place
         measured = what.measurement
         only_followed = rank != decisive and (one.stopped or _lost_contact(what))
         rows.append(

@@ -2,7 +2,7 @@
 
 A user's code may write to any descriptor it finds, the answer pipe included. So each message is cut into lines short
 enough for the kernel to write atomically (PIPE_BUF), each line carries a secret token and a checksum, and the reader
-skips everything else. No validation here: the parent checks contents against its dataclasses (``answers.py``).
+skips everything else. No validation here: the parent checks contents against its dataclasses (``ended.py``).
 """
 
 import json

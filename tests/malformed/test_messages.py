@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.model import Form, Outcome, Question, Reason
-from autotune.probe.answers import (
-    Ended,
-    describe_result,
-    known_batch,
-    machine_result,
-    probe_result,
-    read_answer,
-    read_ended,
-)
+from autotune.probe.answers import describe_result, known_batch, machine_result, probe_result
+from autotune.probe.ended import Ended, read_ended
 from autotune.probe.guardian import Guardian
 from autotune.probe.wire import Decoder
 from autotune.storage.convert import probe_from_row, probe_to_row
@@ -143,7 +136,7 @@ def test_any_description_is_understood_or_refused(described: Any) -> None:
 @inputs(40)
 @given(answer=st.dictionaries(TEXTS, VALUES, max_size=4))
 def test_an_answer_of_another_form_is_none(answer: dict[str, Any]) -> None:
-    assert read_answer(reported({"kind": 7, **answer}, None)) is None
+    assert reported({"kind": 7, **answer}, None).answer is None
 
 
 @inputs(60)

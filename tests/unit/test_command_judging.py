@@ -1,6 +1,7 @@
 """What the end of a command's run says: watched from within, or only from outside."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 import pytest
 
 from autotune.model import Cause, Form, Machine, Measurement, Outcome, ProbeResult, Question, Reason, Settings
-from autotune.probe.answers import Ended
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.command.launcher import _without_early_end
 from autotune.probe.command.unwatched import judge_unwatched
+from autotune.probe.ended import Ended, read_ended
 from autotune.probe.judge import judge
 
 GOOD = Measurement(
@@ -166,8 +167,9 @@ WHOLE: dict[str, object] = {"kind": "answer", "measurement": {"steps_executed": 
 def test_what_was_seen_of_a_run_that_ended_by_itself_counts_only_where_it_ended_well(
     answer: dict[str, object], end: dict[str, object], kept: bool
 ) -> None:
-    ended = replace(ENDED, answer=answer, **end)  # type: ignore[arg-type]
-    assert _without_early_end(ended).answer == (answer if kept else None)
+    ended = read_ended(json.dumps({**asdict(ENDED), "answer": answer, **end}).encode())
+    assert ended.answer is not None
+    assert _without_early_end(ended).answer == (ended.answer if kept else None)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """From what a comparing process sent to the outcome of the probe."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,9 @@ from autotune.model import (
     Reason,
     Settings,
 )
-from autotune.probe.answers import Ended, probe_result
+from autotune.probe.answers import probe_result
+from autotune.probe.ended import Answer, Ended
+from autotune.probe.evidence import Raised
 from autotune.units import GIB
 
 MACHINE = Machine(
@@ -43,16 +44,16 @@ SAME = Comparison(
 MEASURED = Measurement(steps_asked=3, steps_executed=3, comparison=SAME, losses=SAME.losses)
 
 
-def raised(name: str, text: str) -> dict[str, Any]:
+def raised(name: str, text: str) -> Raised:
     """An exception as a worker tells it."""
-    return {"type": name, "bases": [name, "builtins.RuntimeError"], "text": text, "errno": None}
+    return Raised(type=name, bases=(name, "builtins.RuntimeError"), text=text)
 
 
 def result(
-    measurement: Measurement, *, errors: tuple[dict[str, Any], ...] = (), disturbed: Failure | None = None
+    measurement: Measurement, *, errors: tuple[Raised, ...] = (), disturbed: Failure | None = None
 ) -> ProbeResult:
     """The probe of bf16 against the user's own settings."""
-    answer = {"kind": "answer", "measurement": asdict(measurement), "raised": errors}
+    answer = Answer(kind="answer", measurement=measurement, raised=errors)
     ended = Ended(
         zygote=True,
         answer=answer,

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from autotune.model import Budget, Cause, Form, Measurement, Outcome, ProbeResult, Question, Reason, Section, Settings
-from autotune.probe.answers import Ended, probe_result
+from autotune.probe.answers import probe_result
+from autotune.probe.ended import Ended
 from autotune.probe.launcher import Launcher
 from autotune.probe.meter import CpuMeter, CudaMeter
 from autotune.probe.ranks import verdict

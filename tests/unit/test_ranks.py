@@ -1,5 +1,6 @@
 """Several ranks, one verdict: which failure decides, what is kept of each rank, how they are started. No processes."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from autotune.model import (
     Settings,
     Source,
 )
-from autotune.probe.answers import Ended
+from autotune.probe.ended import Ended, read_ended
 from autotune.probe.order import Op, Order, Rank, Request
 from autotune.probe.ranks import orders, verdict
 from tests.cli.results import failing, fitting
@@ -48,7 +49,7 @@ def ended(**fields: Any) -> Ended:
         "seconds": 1.5,
         "ended_at": 100.0,
     }
-    return Ended(**{**report, **fields})
+    return read_ended(json.dumps({**report, **fields}).encode())
 
 
 def failed_at(instant: float, ended_at: float = 100.0) -> Ended:

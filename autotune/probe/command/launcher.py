@@ -27,21 +27,11 @@ from autotune.model import (
     short_digest,
 )
 from autotune.probe import nvml
-from autotune.probe.answers import (
-    Ended,
-    describe_result,
-    evidence,
-    known_batch,
-    machine_result,
-    probe_result,
-    read_answer,
-    refusal,
-    tail,
-)
-from autotune.probe.classify import classify
+from autotune.probe.answers import describe_result, failure_of, known_batch, machine_result, obeyed, probe_result
 from autotune.probe.command.containment import contained, visible_devices
 from autotune.probe.command.orders import HOOK_VARIABLE, HookOrder
 from autotune.probe.command.unwatched import Sampler, judge_unwatched
+from autotune.probe.ended import Ended, tail
 from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance, gone_bytes
@@ -136,9 +126,7 @@ class CommandLauncher:
 
     def _describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
         ended, log = self._rehearse(device, batch_size)
-        answer = read_answer(ended)
-        if answer and answer.refused is not None:
-            raise refusal(answer.refused)
+        answer = obeyed(ended)
         if answer is not None and answer.described is not None:
             info, self.machine = describe_result(answer.described)
             self.known_batch, self.known_extents = known_batch(answer.described)
@@ -259,8 +247,7 @@ class CommandLauncher:
             ended = _without_early_end(self._guarded.ask(request))
             log = tail(Path(request.stderr))
             shutil.rmtree(Path(request.stdout).parent, ignore_errors=True)
-            answer = read_answer(ended)
-            if ended.exit_code in (0, None) and (answer is None or not answer.raised):
+            if ended.exit_code in (0, None) and (ended.answer is None or not ended.answer.raised):
                 break
         return ended, log
 
@@ -270,7 +257,6 @@ class CommandLauncher:
         Raises:
             WorkloadError: the command has failed so, or takes too long.
         """
-        answer = read_answer(ended)
         by_itself = f"try it by itself: {fill(self._source, 1, {}, 'DIR').text}"
         if not self._watched and (ended.timed_out or ended.exit_code == 0):
             return  # all that can be asked of it
@@ -280,10 +266,9 @@ class CommandLauncher:
                 hint=f"give more by --timeout, or look what it waits for; {by_itself}",
                 detail=text,
             )
-        if answer is not None and not answer.raised:
+        if ended.answer is not None and not ended.answer.raised:
             return  # it trained and ended early, of which the probes tell
-        facts = evidence(ended, answer, device="cpu", capacity_bytes=0, stderr_tail=text, of_command=True)
-        _, failure = classify(facts)
+        _, failure = failure_of(ended, device="cpu", capacity_bytes=0, stderr_tail=text, of_command=True)
         if failure.cause is Cause.NO_ANSWER:
             raise WorkloadError(
                 f"the command ended by itself, with exit code {ended.exit_code}, and did not train",
@@ -312,10 +297,7 @@ class CommandLauncher:
             stderr=str(self._directory / "look.err"),
             deadline_s=self._timeout_s,
         )
-        ended = self._guarded.ask(request)
-        answer = read_answer(ended)
-        if answer and answer.refused is not None:
-            raise refusal(answer.refused)
+        answer = obeyed(self._guarded.ask(request))
         return machine_result((answer.described if answer else None) or {})
 
     def _request(self, batch_size: int, settings: Settings, device: str, **details: Any) -> Request:
@@ -417,8 +399,7 @@ def _without_early_end(ended: Ended) -> Ended:
     One that we ended has said all there is: that a script around it then misses what training would have left is no
     failure.
     """
-    answer = read_answer(ended)
-    failed = ended.timed_out or ended.exit_code not in (0, None)
+    answer, failed = ended.answer, ended.timed_out or ended.exit_code not in (0, None)
     if failed and answer is not None and answer.ending and not answer.raised:
         return replace(ended, answer=None)
     return ended

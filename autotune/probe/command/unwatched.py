@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -11,8 +12,8 @@ import psutil
 
 from autotune.model import Cause, Failure, Machine, Measurement, Outcome, ProbeResult, Question
 from autotune.probe import nvml
-from autotune.probe.answers import OWN_FAULTS, Ended, evidence, tail
-from autotune.probe.classify import classify
+from autotune.probe.answers import OWN_FAULTS, failure_of
+from autotune.probe.ended import Ended, tail
 from autotune.units import format_bytes
 
 _EVERY_S = 0.05
@@ -82,10 +83,13 @@ def judge_unwatched(
     stderr_tail = tail(stderr)
     outcome, failure = Outcome.FITS, None
     if ended.exit_code != 0 and not ended.timed_out:
-        facts = evidence(
-            ended, None, device=machine.device, capacity_bytes=budget_bytes, stderr_tail=stderr_tail, of_command=True
+        outcome, failure = failure_of(
+            replace(ended, answer=None),
+            device=machine.device,
+            capacity_bytes=budget_bytes,
+            stderr_tail=stderr_tail,
+            of_command=True,
         )
-        outcome, failure = classify(facts)
     elif peak_bytes is not None and peak_bytes > budget_bytes:
         outcome = Outcome.UNSAFE
         failure = Failure(
