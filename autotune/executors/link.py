@@ -17,7 +17,7 @@ from typing import Any
 from autotune.errors import EnvironmentTrouble
 from autotune.executors.host import TOKEN, Message
 from autotune.probe.ended import tail
-from autotune.probe.guardian import interpreter
+from autotune.probe.interpreter import interpreter
 from autotune.probe.wire import Decoder
 
 _STOP_S = 20.0

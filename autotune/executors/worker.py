@@ -21,8 +21,7 @@ class Place:
     @property
     def text(self) -> str:
         """``NVIDIA L4 (cuda:1 on node7)``."""
-        device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
-        return f"{self.machine.device_name} ({device} on {self.host})"
+        return f"{self.machine.device_name} ({self.machine.torch_device} on {self.host})"
 
 
 @dataclass(slots=True)

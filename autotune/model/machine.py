@@ -30,6 +30,11 @@ class Machine:
     that of the smallest."""
 
     @property
+    def torch_device(self) -> str:
+        """As PyTorch names it: ``cpu``, ``cuda:1``."""
+        return "cpu" if self.device == "cpu" else f"{self.device}:{self.device_index}"
+
+    @property
     def fingerprint(self) -> str:
         """Hash of everything that makes measurements comparable. The index is not part of it, and of what kind the memory
         is the device's name says."""

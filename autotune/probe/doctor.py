@@ -18,8 +18,8 @@ from autotune.model import ALLOCATOR_VARIABLES, Fact, Health, Seen, SeenDevice
 from autotune.probe import nvml
 from autotune.probe.device_lock import FOLDER_VARIABLE, DeviceLock, lock_folder
 from autotune.probe.facts import fact
-from autotune.probe.guardian import interpreter
 from autotune.probe.host import host_limit, shared_memory_bytes
+from autotune.probe.interpreter import interpreter
 from autotune.probe.turns import bare
 from autotune.probe.visible import Card, visible
 from autotune.units import MIB, format_bytes

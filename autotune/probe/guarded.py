@@ -11,8 +11,10 @@ import psutil
 
 from autotune.errors import EnvironmentTrouble
 from autotune.probe.ended import Ended, read_ended, tail
-from autotune.probe.guardian import EXIT_GRACE_S, QUIT, TERM_GRACE_S, interpreter
+from autotune.probe.guardian import EXIT_GRACE_S, TERM_GRACE_S
+from autotune.probe.interpreter import interpreter
 from autotune.probe.order import Request
+from autotune.probe.tool import QUIT
 from autotune.workload.source import INSIDE_VARIABLE
 
 _SLACK_S = 15.0

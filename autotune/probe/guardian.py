@@ -22,7 +22,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,9 +29,12 @@ from pathlib import Path
 import psutil
 
 from autotune.probe import host, linux
-from autotune.probe.job import Job, kill, reap
+from autotune.probe.interpreter import interpreter, limited
+from autotune.probe.job import Job, reap
 from autotune.probe.order import Rank, Request
-from autotune.probe.wire import Decoder, Message, new_token, write_all
+from autotune.probe.strays import KILL_GRACE_S, kill_strays, reap_strays
+from autotune.probe.tool import TICK_S, Tool, ToolIsGone
+from autotune.probe.wire import Decoder, Message, new_token
 
 TERM_GRACE_S = 2.0
 """Between TERM and KILL of a process group that passed its deadline."""
@@ -42,31 +44,20 @@ ENDING_GRACE_S = 10.0
 """For a command of the user's that has only said that it is about to end by itself: its exit code tells more."""
 PEER_GRACE_S = 1.0
 """For the other ranks, once one has failed, to say what they saw: most lose contact with it at once."""
-KILL_GRACE_S = 2.0
-"""For a killed process to be reapable; one that something traces or holds is given up after it."""
-QUIT = b"quit\n"
-"""What the tool sends when it is done; end-of-file alone would be missed while some fork of the tool holds the pipe."""
 _CANNOT_START = 127 << 8
 """Wait status of a command that could not be started, as shells have it."""
 _LONGEST_REPLY = 1 << 12
-_TICK_S = 0.2  # how often a lost parent is looked for beside end-of-file
-
-
-class ToolIsGone(Exception):
-    """Raised inside the guardian when its parent has ended or closed the connection."""
 
 
 class Guardian:
     """Serves the tool's requests until the tool is gone."""
 
-    def __init__(self, tool: int, report: int) -> None:
+    def __init__(self, tool: Tool) -> None:
         self._tool = tool
-        self._report = report
         self._spared: set[int] = set()
         """Processes the user's file started while it was imported; they live as long as the zygote."""
         self._zygote: Job | None = None
         self._control: socket.socket | None = None
-        self._input = b""
 
     def serve(self) -> None:
         """Answer requests one by one.
@@ -75,7 +66,7 @@ class Guardian:
             ToolIsGone: the usual end.
         """
         while True:
-            request = self._next_request()
+            request = self._tool.next_request(self._reap_strays)
             started = time.monotonic()
             kills = host.oom_kills()
             if request.load:
@@ -96,7 +87,11 @@ class Guardian:
                 "seconds": time.monotonic() - started,
             }
             first, *peers = ({**job.report(), **common} for job in jobs)
-            self._reply({**first, "peers": peers})
+            self._tool.reply({**first, "peers": peers})
+
+    def _reap_strays(self) -> None:
+        if self._zygote is not None:
+            reap_strays(self._zygote.pid)
 
     def _load(self, request: Request) -> Job:
         """Start the zygote and wait until it has loaded the user's file; it stays only if it may be forked."""
@@ -234,8 +229,8 @@ class Guardian:
         kill_at: float | None = None
         stop_at: float | None = None
         while any(job.status is None for job in jobs):
-            self._read(jobs, _TICK_S if not all(job.done for job in jobs) else 0.01)
-            self._look_for_tool()
+            self._read(jobs, TICK_S if not all(job.done for job in jobs) else 0.01)
+            self._tool.look()
             for job in jobs:
                 job.look()
             now = time.monotonic()
@@ -283,7 +278,7 @@ class Guardian:
         """Kill what is left of their trees, reap them, take the last messages."""
         for job in jobs:
             job.signal(signal.SIGKILL)
-        self._kill_strays()
+        kill_strays(self._spared | ({self._zygote.pid} if self._zygote else set()))
         for job in jobs:
             if job.status is None:
                 job.status = reap(job.pid) or 0  # 0: given up, reported as a process without an answer
@@ -292,64 +287,6 @@ class Guardian:
                 while data := os.read(job.pipe, 1 << 16):
                     job.take(data)
             os.close(job.pipe)
-
-    def _kill_strays(self) -> None:
-        """Kill every descendant outside the zygote's tree, then reap what can be.
-
-        All are killed before any is waited for: one may trace another, and a chain of forks only dies when it is
-        overtaken.
-        """
-        killed: set[int] = set()
-        deadline = time.monotonic() + KILL_GRACE_S
-        while time.monotonic() < deadline:
-            strays = self._strays()
-            fresh = {stray.pid for stray in strays} - killed
-            for stray in strays:
-                kill(stray.pid)
-            killed |= fresh
-            for stray in strays:
-                reap(stray.pid)
-            if not strays:
-                break
-            if not fresh:
-                time.sleep(0.005)
-
-    def _strays(self) -> list[psutil.Process]:
-        keep = set(self._spared) | ({self._zygote.pid} if self._zygote else set())
-        strays = []
-        for child in psutil.Process().children():
-            if child.pid in keep:
-                continue
-            with contextlib.suppress(psutil.NoSuchProcess):
-                strays += child.children(recursive=True)
-            strays.append(child)
-        return strays
-
-    def _look_for_tool(self) -> None:
-        """Take pending input.
-
-        Raises:
-            ToolIsGone: end of file, or the parent process has ended.
-        """
-        if os.getppid() != self._tool:
-            raise ToolIsGone
-        ready, _, _ = select.select([0], [], [], 0)
-        if ready:
-            data = os.read(0, 1 << 16)
-            if not data:
-                raise ToolIsGone
-            self._input += data
-            if self._input.endswith(QUIT):
-                raise ToolIsGone
-
-    def _next_request(self) -> Request:
-        while b"\n" not in self._input:
-            select.select([0], [], [], _TICK_S)
-            self._look_for_tool()
-            if self._zygote is not None:
-                _reap_strays(self._zygote.pid)
-        line, self._input = self._input.split(b"\n", 1)
-        return Request.decode(line)
 
     def _line(self, connection: socket.socket, until: float) -> bytes:
         """One line from the zygote, waited for until this instant on ``time.monotonic``.
@@ -363,8 +300,8 @@ class Guardian:
         while not data.endswith(b"\n"):
             if time.monotonic() > until:
                 raise TimeoutError("the zygote does not answer")
-            self._look_for_tool()
-            ready, _, _ = select.select([connection.fileno(), 0], [], [], _TICK_S)
+            self._tool.look()
+            ready, _, _ = select.select([connection.fileno(), 0], [], [], TICK_S)
             if connection.fileno() in ready:
                 part = connection.recv(1 << 12)
                 if not part or len(data) > _LONGEST_REPLY:
@@ -372,38 +309,9 @@ class Guardian:
                 data += part
         return data
 
-    def _reply(self, message: Message) -> None:
-        write_all(self._report, json.dumps(message).encode() + b"\n")
-
     def kill_everything(self) -> None:
         """Kill and reap every descendant."""
-        self._zygote, self._spared = None, set()
-        self._kill_strays()
-
-
-def interpreter(call: str) -> list[str]:
-    """Command of a fresh interpreter running ``call``, finding autotune where this process found it.
-
-    ``-P`` keeps the working directory off ``sys.path``, so that a user's ``json.py`` cannot replace ours.
-    """
-    root = str(Path(__file__).resolve().parents[2])
-    return [sys.executable, "-P", "-c", f"import sys; sys.path.append({root!r}); {call}"]
-
-
-def limited(command: tuple[str, ...], data_bytes: int) -> list[str]:
-    """The command under a limit on its data segment, for programs that nothing can be set in from within."""
-    call = (
-        "import os, resource, sys; hard = resource.getrlimit(resource.RLIMIT_DATA)[1]; "
-        f"resource.setrlimit(resource.RLIMIT_DATA, ({data_bytes}, hard)); os.execvp(sys.argv[1], sys.argv[1:])"
-    )
-    return [sys.executable, "-I", "-S", "-c", call, *command]
-
-
-def _reap_strays(zygote: int) -> None:
-    """Reap orphans handed to this process, leaving the zygote's status to its owner."""
-    for child in psutil.Process().children():
-        if child.pid != zygote:
-            reap(child.pid)
+        kill_strays(())
 
 
 def main(directory: str, tool: int, report: int) -> None:
@@ -419,7 +327,7 @@ def main(directory: str, tool: int, report: int) -> None:
         signal.signal(number, lambda *_: None)
     os.set_inheritable(report, False)
     linux.become_subreaper()
-    guardian = Guardian(tool, report)
+    guardian = Guardian(Tool(tool, report))
     try:
         guardian.serve()
     except (ToolIsGone, BrokenPipeError):

@@ -14,10 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from autotune.errors import AutotuneError, NothingFits, WorkloadError
 from autotune.model import (
     Budget,
-    Cause,
     Failure,
     Form,
     Machine,
@@ -43,6 +41,7 @@ from autotune.probe.answers import (
 )
 from autotune.probe.ended import Ended, tail
 from autotune.probe.guarded import Guarded
+from autotune.probe.loaded import fork_trouble, load_error, was_killed
 from autotune.probe.order import Op, Order, Rank, Request
 from autotune.probe.ranks import orders, standing_in, verdict
 from autotune.probe.tenants import disturbance, gone_bytes
@@ -175,11 +174,11 @@ class Launcher:
                     length_buckets=tuple(length_buckets),
                     prebuild_s=self._timeout_s / 2,
                 )
-                if last or not _killed(ended, stderr):
+                if last or not was_killed(ended, stderr):
                     break
         answer = obeyed(ended)
         if answer is None or answer.described is None:
-            raise self._load_failure(ended, stderr)
+            raise load_error(ended, stderr, self._source.ref, self._timeout_s)
         workload, self.machine = describe_result(answer.described)
         self._fullest_rank = workload.fullest_rank
         of_first = self.machine.device_uuid if workload.device_used_bytes is None else ""
@@ -201,17 +200,16 @@ class Launcher:
         machine = self.machine
         assert machine is not None
         started_at = datetime.now(UTC)
-        device = "cpu" if machine.device == "cpu" else f"{machine.device}:{machine.device_index}"
         # On the CPU a forked child shares the zygote's address layout, and so its luck with heap fragmentation (10 %
         # of the peak from layout to layout with glibc's defaults): what certifies starts as the training will.
-        afresh = device == "cpu" if self._certifies_afresh is None else self._certifies_afresh
+        afresh = machine.device == "cpu" if self._certifies_afresh is None else self._certifies_afresh
         fork = question.form is not Form.LONG or not afresh
         trace_path = self._directory / "trace"
         before_bytes = self._others_bytes()
         ended, stdout, stderr, launcher = self._run(
             Op.PROBE,
             fork=fork,
-            device=device,
+            device=machine.torch_device,
             device_uuid=self._nvml_uuids[0],
             batch_size=question.batch_size,
             form=question.form,
@@ -263,13 +261,12 @@ class Launcher:
             EnvironmentTrouble: the process cannot be started, or others hold the device for too long.
         """
         assert self.machine is not None, "describe() comes first"
-        device = "cpu" if self.machine.device == "cpu" else f"{self.machine.device}:{self.machine.device_index}"
         with self.turn():
             before_bytes = self._others_bytes()[0]
             ended, _, stderr, _ = self._run(
                 Op.EXAMINE,
                 section=section,
-                device=device,
+                device=self.machine.torch_device,
                 device_uuid=self._nvml_uuids[0],
                 batch_size=batch_size,
                 settings=settings,
@@ -317,11 +314,14 @@ class Launcher:
         if fork and not self._zygote:
             self._load_zygote(str(details["device"]))
             fork = self._forks
+        for pattern in (f"{self._number}.*", f"{self._number}-*"):  # of the last, whose result has what is kept of them
+            for file in self._directory.glob(pattern):
+                file.unlink()
         self._number += 1
         request = self._request(str(self._number), op, fork=fork, begin_s=begin_s if fork else None, **details)
         ended = self._guarded.ask(request)
         self._zygote = ended.zygote
-        trouble = _fork_trouble(op, ended) if fork else ""
+        trouble = fork_trouble(op, ended) if fork else ""
         if trouble:
             self._forks = False
             self._say(f"probes start a fresh interpreter each, which is slower: {trouble}")
@@ -401,55 +401,12 @@ class Launcher:
         request = self._loading or self._begin_loading(device)
         self._loading = None
         ended = self._guarded.wait(request)
-        if _killed(ended, Path(request.stderr)):
+        if was_killed(ended, Path(request.stderr)):
             ended = self._guarded.ask(request)
         self._zygote = ended.zygote
         answer = obeyed(ended)
         if answer is None or answer.fork_safe is None:
-            raise self._load_failure(ended, Path(request.stderr))
+            raise load_error(ended, Path(request.stderr), self._source.ref, self._timeout_s)
         if not answer.fork_safe:
             self._forks = False
             self._say(f"probes start a fresh interpreter each, which is slower: {answer.why}")
-
-    def _load_failure(self, ended: Ended, stderr: Path) -> AutotuneError:
-        """The user's file could not be loaded, or its model not be made."""
-        outcome, failure, text = _verdict(ended, stderr)
-        where = f" while it was in phase {failure.phase}" if failure.phase else ""
-        if ended.timed_out:
-            message = f"{self._source.ref} did not finish within --timeout {self._timeout_s:g} s{where}"
-            return WorkloadError(
-                message, hint="raise --timeout, or look for a wait or endless loop at import", detail=text
-            )
-        kind = NothingFits if outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY) else WorkloadError
-        return kind(
-            f"{self._source.ref} fails{where}: {failure.message}",
-            hint=failure.hint or "run the file by itself to see the same error",
-            detail=failure.traceback or text,
-        )
-
-
-def _verdict(ended: Ended, stderr: Path) -> tuple[Outcome, Failure, str]:
-    """What a process failed of that was to load or describe, and the end of its error output."""
-    text = tail(stderr)
-    return *failure_of(ended, device="cpu", capacity_bytes=0, stderr_tail=text), text
-
-
-def _killed(ended: Ended, stderr: Path) -> bool:
-    """Whether somebody's signal ended a process that was to load or describe: as with a probe, that says nothing of the
-    workload, and is worth another try."""
-    if ended.timed_out or ended.answer is not None or ended.signal is None:
-        return False
-    _, failure, _ = _verdict(ended, stderr)
-    return failure.cause is Cause.SIGNAL and failure.confirm
-
-
-def _fork_trouble(op: Op, ended: Ended) -> str:
-    """Why forks do not work here, told by the end of one; empty if it does not tell that."""
-    if not ended.zygote:
-        return "forking one failed"
-    refused = ended.answer is not None and ended.answer.refused is not None
-    if op is not Op.DESCRIBE or ended.mark is not None or refused:
-        return ""  # the user's code began, or an order was understood and refused
-    if ended.timed_out:
-        return "a forked child of it hangs while computing (a thread pool was used while the file was imported)"
-    return "a forked child of it cannot compute or start the device"

@@ -13,6 +13,7 @@ from autotune.model import Form, Outcome, Question, Reason
 from autotune.probe.answers import describe_result, known_batch, machine_result, probe_result
 from autotune.probe.ended import Ended, read_ended
 from autotune.probe.guardian import Guardian
+from autotune.probe.tool import Tool
 from autotune.probe.wire import Decoder
 from autotune.storage.convert import probe_from_row, probe_to_row
 from tests.cli.results import MACHINE
@@ -142,7 +143,7 @@ def test_an_answer_of_another_form_is_none(answer: dict[str, Any]) -> None:
 @inputs(60)
 @given(reply=st.one_of(VALUES, st.builds(lambda pid: {"pid": pid}, st.one_of(st.integers(-3, 400), VALUES))))
 def test_a_process_that_is_not_below_the_guardian_is_never_taken_for_a_probe(reply: object) -> None:
-    guardian = Guardian(tool=0, report=-1)
+    guardian = Guardian(Tool(process=0, report=-1))
     try:
         guardian._forked(reply)
     except ValueError:

@@ -232,6 +232,7 @@ def test_a_zygote_killed_after_it_made_a_model_costs_only_time(starting: Startin
     launcher = starting.launcher()
     launcher.describe("cpu", 1)
     wanted = [losses(short(launcher)) for _ in range(2)]
+    assert {path.name for path in launcher._directory.glob("[0-9]*")} == {"3.json", "3.out", "3.err"}, "of the last alone"
     processes = zygote_and_copy(launcher)
     processes[which].kill()
     psutil.wait_procs([processes[1]])

@@ -94,10 +94,11 @@ def test_growth_of_pages_twice_in_the_same_probe_is_a_leak() -> None:
     assert (stop.answer.max_batch, stop.answer.refuted_at, stop.answer.limited_by) == (9, 10, "growth")
 
 
-@pytest.mark.parametrize("exact", [{"peak_reserved_bytes": 100}, {"graphs_kept": 7}], ids=["tensors", "graphs"])
-def test_growth_of_counted_tensors_or_graphs_is_a_leak_at_once(exact: dict[str, int]) -> None:
+@pytest.mark.parametrize(("reserved", "graphs"), [(100, None), (None, 7)], ids=["tensors", "graphs"])
+def test_growth_of_counted_tensors_or_graphs_is_a_leak_at_once(reserved: int | None, graphs: int | None) -> None:
     leak = result(2, Form.LONG, LEAKS)
-    reply = FINDER.ask([result(1), result(2), replace(leak, measurement=replace(leak.measurement, **exact))])
+    counted = replace(leak.measurement, peak_reserved_bytes=reserved, graphs_kept=graphs)
+    reply = FINDER.ask([result(1), result(2), replace(leak, measurement=counted)])
     assert isinstance(reply, Question) and reply.reason is not Reason.RETRY
 
 

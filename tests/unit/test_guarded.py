@@ -10,6 +10,7 @@ from autotune.errors import EnvironmentTrouble
 from autotune.probe.guarded import Guarded
 from autotune.probe.guardian import Guardian
 from autotune.probe.order import Request
+from autotune.probe.tool import Tool
 
 
 def test_a_guardian_without_a_place_for_its_files_is_a_trouble_of_the_environment_that_leaks_nothing(
@@ -25,7 +26,7 @@ def test_a_reply_whose_writing_a_signal_cuts_short_arrives_whole(monkeypatch: py
     reading, writing = os.pipe()
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:1000]))
-    Guardian(tool=0, report=writing)._reply({"text": "x" * 5000})
+    Tool(process=0, report=writing).reply({"text": "x" * 5000})
     os.close(writing)
     with open(reading, "rb") as file:
         assert json.loads(file.read()) == {"text": "x" * 5000}
@@ -48,5 +49,5 @@ def test_a_command_whose_folder_is_gone_is_told_by_the_folder(tmp_path: Path) ->
         pipe=str(pipe),
         token="0" * 16,
     )
-    job = Guardian(tool=0, report=-1)._command(request)
+    job = Guardian(Tool(process=0, report=-1))._command(request)
     assert (job.report()["exit_code"], stderr.read_text()) == (127, f"{gone}: No such file or directory\n")

@@ -168,12 +168,11 @@ class CommandLauncher:
     def _probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
         assert self.machine is not None
         started_at = datetime.now(UTC)
-        on_cpu = self.machine.device == "cpu"
         before_bytes = self._others_bytes()
         request = self._request(
             question.batch_size,
             question.settings,
-            "cpu" if on_cpu else f"{self.machine.device}:{self.machine.device_index}",
+            self.machine.torch_device,
             form=question.form,
             steps=question.form.steps,
             limit_bytes=budget.limit_bytes,
