@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autotune.probe import linux, nvml
 from autotune.probe.host import host_limit, own_data_bytes
@@ -34,7 +34,7 @@ _MODEL_ROOM = 4
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
-def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
+def main(order_path: str, token: str, fds: list[int], guardian: int) -> NoReturn:
     """Load the user's file, say whether it may be forked, then serve fork requests until the guardian is gone."""
     linux.die_with_parent(guardian)
     answer_fd, control_fd = fds
@@ -59,11 +59,16 @@ def main(order_path: str, token: str, fds: list[int], guardian: int) -> None:
     unsafe = why_fork_is_unsafe()
     channel.send("ready", fork_safe=not unsafe, why=unsafe)
     if unsafe:
-        return
+        os._exit(0)  # without the user's exit handlers, here and below
     gc.collect()
     gc.freeze()  # keeps the children's collector from copying every page of what is shared
-    Zygote(workload, channel, socket.socket(fileno=control_fd), handler, step_imports_bytes).serve(ahead=ahead)
-    os._exit(0)  # without the user's exit handlers
+    try:
+        Zygote(workload, channel, socket.socket(fileno=control_fd), handler, step_imports_bytes).serve(ahead=ahead)
+    except BaseException:  # noqa: BLE001 - in this process or in any copy of it, which must not run on from here
+        traceback.print_exc()
+        _flush()
+        os._exit(1)
+    os._exit(0)
 
 
 def import_what_steps_import() -> None:
@@ -232,21 +237,17 @@ class Zygote:
         reading, writing = os.pipe()
         middle = os.fork()
         if middle == 0:
-            try:
-                os.setsid()
-                probe = os.fork()
-                if probe == 0:
-                    os.close(reading)
-                    os.close(writing)
-                    self._control.close()
-                    self._channel.close()
-                    signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)  # None: set by native code, unknown
-                    self._become_probe(wanted, order, answer_fd)
-                os.write(writing, str(probe).encode())
-            except BaseException:  # noqa: BLE001 - a copy must not run on as the zygote, to the user's exit handlers
-                traceback.print_exc()
-            finally:
-                os._exit(1)
+            os.setsid()
+            probe = os.fork()
+            if probe == 0:
+                os.close(reading)
+                os.close(writing)
+                self._control.close()
+                self._channel.close()
+                signal.signal(signal.SIGCHLD, self._handler or signal.SIG_DFL)  # None: set by native code, unknown
+                self._become_probe(wanted, order, answer_fd)
+            os.write(writing, str(probe).encode())
+            os._exit(0)
         os.close(writing)
         os.close(answer_fd)
         pid = int(os.read(reading, 32))

@@ -134,6 +134,7 @@ def test_a_first_forked_child_that_cannot_compute_is_replaced_by_a_fresh_interpr
     (said,) = starting.said
     assert said.startswith(SLOWER + why)
     assert starting.told()["child makes"] == 3
+    assert "exit handler" not in starting.told()
 
 
 def test_a_hanging_make_model_is_the_users_and_is_not_tried_again(starting: Starting) -> None:
@@ -232,7 +233,9 @@ def test_a_zygote_killed_after_it_made_a_model_costs_only_time(starting: Startin
     launcher = starting.launcher()
     launcher.describe("cpu", 1)
     wanted = [losses(short(launcher)) for _ in range(2)]
-    assert {path.name for path in launcher._directory.glob("[0-9]*")} == {"3.json", "3.out", "3.err"}, "of the last alone"
+    assert {path.name for path in launcher._directory.glob("[0-9]*")} == {"3.json", "3.out", "3.err"}, (
+        "of the last alone"
+    )
     processes = zygote_and_copy(launcher)
     processes[which].kill()
     psutil.wait_procs([processes[1]])

@@ -13,22 +13,11 @@ from typing import Any, Self
 
 from autotune.errors import WorkloadError
 from autotune.knobs import in_words
-from autotune.model import (
-    Budget,
-    Cause,
-    Machine,
-    ProbeResult,
-    Question,
-    Recognised,
-    Settings,
-    Source,
-    WorkloadInfo,
-    digest,
-    short_digest,
-)
+from autotune.model import Budget, Cause, Machine, ProbeResult, Question, Settings, Source, WorkloadInfo
 from autotune.probe import nvml
 from autotune.probe.answers import describe_result, failure_of, known_batch, machine_result, obeyed, probe_result
 from autotune.probe.command.containment import contained, visible_devices
+from autotune.probe.command.known import unseen, with_command
 from autotune.probe.command.orders import HOOK_VARIABLE, HookOrder
 from autotune.probe.command.unwatched import Sampler, judge_unwatched
 from autotune.probe.ended import Ended, tail
@@ -38,7 +27,7 @@ from autotune.probe.tenants import disturbance, gone_bytes
 from autotune.probe.turns import Turns
 from autotune.probe.wire import new_token
 from autotune.probe.workplace import Workplace
-from autotune.workload.command import BATCH_VARIABLE, fill, uses_scratch
+from autotune.workload.command import BATCH_VARIABLE, fill
 from autotune.workload.source import INSIDE_VARIABLE
 
 _SITE = Path(__file__).resolve().parent / "site"
@@ -47,7 +36,6 @@ _REHEARSED_STEPS = 2
 """The first shows the optimizer, the second what models are called with where there is no data loader."""
 _HOOK_NEEDS = ("psutil", "pynvml")
 """Beside torch: what a Python without autotune lacks."""
-_LARGEST_CODE_BYTES = 1 << 20
 
 
 class CommandLauncher:
@@ -131,29 +119,15 @@ class CommandLauncher:
             info, self.machine = describe_result(answer.described)
             self.known_batch, self.known_extents = known_batch(answer.described)
             self._nvml_uuid = self.machine.device_uuid if info.device_used_bytes is None else ""
-            return self._with_command(info), self.machine
+            return with_command(info, self._source, ""), self.machine
         self.machine = self._look(device)
         self._nvml_uuid = self.machine.device_uuid
+        unwatched = ""
         if ended.mark is None and answer is None:
-            self._watched = False
-            self._say(f"the hook does not attach: {self._why_not()}; memory is sampled, and exit code and log decide")
+            self._watched, unwatched = False, self._why_not()
+            self._say(f"the hook does not attach: {unwatched}; memory is sampled, and exit code and log decide")
         self._refuse_bugs(ended, log)
-        files = self._files_named()
-        info = WorkloadInfo(
-            ref="",
-            fingerprint=digest([files]),
-            parts=tuple((f"code of {name}", short_digest(content)) for name, content in files),
-            recognised=(),
-            parameters=0,
-            trainable_parameters=0,
-            parameters_bytes=0,
-            trainable_bytes=0,
-            optimizer="unknown",
-            batch="not seen",
-            data_set_size=None,
-            evaluates=False,
-        )
-        return self._with_command(info), self.machine
+        return with_command(unseen(self._source), self._source, unwatched), self.machine
 
     def turn(self) -> AbstractContextManager[None]:
         """The device for this search alone (see ``ports.Laboratory``)."""
@@ -352,45 +326,6 @@ class CommandLauncher:
         trouble = tail(self._directory / "trouble").strip().splitlines()
         return trouble[-1] if trouble else "no Python with torch was seen"
 
-    def _files_named(self) -> list[list[str]]:
-        """Words of the command that are files, with their contents' hashes: the code of what cannot be looked into."""
-        files = [(word, Path(self._source.directory, word)) for word in self._source.command]
-        return [[word, _contents(path)] for word, path in files if path.is_file()]
-
-    def _with_command(self, info: WorkloadInfo) -> WorkloadInfo:
-        """What is known of the command beside what the rehearsal saw."""
-        source = self._source
-        notes = [
-            *info.notes,
-            "batches are the first that the command makes: longer ones that come later were not probed",
-        ]
-        if not uses_scratch(source):
-            notes.append(
-                "what the command writes stays where it writes it; put {scratch} in place of its output folder to have it"
-                " removed after each probe"
-            )
-        if not self._watched:
-            notes.append(f"not watched from within ({self._why_not()}): memory was sampled, exit code and log decided")
-        seen = "optimizer steps, phases and batches" if self._watched else "exit code, log and memory"
-        return replace(
-            info,
-            ref=source.ref,
-            fingerprint=digest([info.fingerprint, source.command, source.templates]),
-            recognised=(
-                Recognised(what="command", found=source.ref, why="given behind --"),
-                Recognised(what="batch", found=info.batch, why="seen in a run of two steps"),
-                Recognised(
-                    what="watched", found=seen, why=self._why_not() if not self._watched else "the hook attached"
-                ),
-            ),
-            notes=tuple(notes),
-            parts=(
-                *info.parts,
-                ("command", short_digest(source.command)),
-                ("templates of the command", short_digest(source.templates)),
-            ),
-        )
-
 
 def _without_early_end(ended: Ended) -> Ended:
     """A process that failed, or was stopped, says only by its log why, if all that the hook saw was its end.
@@ -409,11 +344,3 @@ def _folder(name: str) -> str:
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.origin is not None, f"{name} is installed with autotune"
     return str(Path(spec.origin).parents[1 if spec.submodule_search_locations else 0])
-
-
-def _contents(path: Path) -> str:
-    """What tells a file from a changed one: its contents, or of a large one (no code, but data) its size and time."""
-    status = path.stat()
-    if status.st_size > _LARGEST_CODE_BYTES:
-        return digest([status.st_size, status.st_mtime_ns])
-    return digest([path.read_bytes().hex()])

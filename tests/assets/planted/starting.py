@@ -119,7 +119,7 @@ if KIND.startswith("fork:"):
     torch.mm = multiply_or_fail  # type: ignore[assignment]
 if KIND == "late":
     importlib.import_module("torch._dynamo")  # or bringing it in ahead would take the time
-if KIND == "program":
+if KIND in ("program", "no_fork"):
     atexit.register(tell, "exit handler")
 if KIND == "no_fork":
     os.register_at_fork(after_in_child=lambda: os._exit(7))
