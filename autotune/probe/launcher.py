@@ -314,9 +314,7 @@ class Launcher:
         if fork and not self._zygote:
             self._load_zygote(str(details["device"]))
             fork = self._forks
-        for pattern in (f"{self._number}.*", f"{self._number}-*"):  # of the last, whose result has what is kept of them
-            for file in self._directory.glob(pattern):
-                file.unlink()
+        self._forget(f"{self._number}.*", f"{self._number}-*")
         self._number += 1
         request = self._request(str(self._number), op, fork=fork, begin_s=begin_s if fork else None, **details)
         ended = self._guarded.ask(request)
@@ -327,6 +325,12 @@ class Launcher:
             self._say(f"probes start a fresh interpreter each, which is slower: {trouble}")
             return self._run(op, fork=False, **details)
         return ended, Path(request.stdout), Path(request.stderr), "fork" if fork else "spawn"
+
+    def _forget(self, *patterns: str) -> None:
+        """Remove files of what has ended: its result has all that is kept of them."""
+        for pattern in patterns:
+            for file in self._directory.glob(pattern):
+                file.unlink()
 
     def _request(
         self,
@@ -387,6 +391,7 @@ class Launcher:
 
     def _begin_loading(self, device: str) -> Request:
         """Have the workload loaded once, to be forked from."""
+        self._forget("zygote-*")
         request = self._request(f"zygote-{self._number}", Op.LOAD, load=True, device=device, ahead=self._ahead)
         self._guarded.send(request)
         self._loading = request
