@@ -217,10 +217,14 @@ def load(device_uuid: str) -> Load:
 @contextmanager
 def kept_open() -> Iterator[None]:
     """Within the block the library is started once, not for each question. Where it cannot be, questions say so."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(_Unknown):
-            stack.enter_context(_library())
+    library = contextlib.ExitStack()
+    with contextlib.suppress(_Unknown):
+        library.enter_context(_library())
+    try:
         yield
+    finally:
+        with contextlib.suppress(_Unknown):
+            library.close()  # not told of what is raised in the block, which would pass for trouble of its own
 
 
 def _bytes(told: int | None) -> int | None:

@@ -182,6 +182,13 @@ def test_the_library_is_started_once_for_many_questions_and_closed_again(planted
     assert library.open == 0
 
 
+def test_an_error_while_the_library_is_kept_open_is_not_taken_for_its_own(planted: Callable[..., Planted]) -> None:
+    library = planted()
+    with pytest.raises(BrokenPipeError, match="the reader is gone"), nvml.kept_open():
+        raise BrokenPipeError("the reader is gone")
+    assert library.open == 0
+
+
 def test_c25_a_library_that_cannot_be_started_is_not_kept_open(planted: Callable[..., Planted]) -> None:
     planted(refuse="nvmlInit")
     with nvml.kept_open():
