@@ -71,7 +71,6 @@ def failure_of(
     memory = answer.memory if answer else None
     facts = Evidence(
         raised=answer.raised if answer else (),
-        answered=answer is not None,
         exit_code=ended.exit_code,
         signal=ended.signal,
         timed_out=ended.timed_out,

@@ -25,8 +25,6 @@ class Evidence:
 
     raised: tuple[Raised, ...] = ()
     """Outermost first; causes, contexts and members of exception groups all flattened in."""
-    answered: bool = False
-    """The worker sent its final message."""
     exit_code: int | None = None
     signal: int | None = None
     """Number of the signal that ended the process."""

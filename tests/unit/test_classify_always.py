@@ -61,7 +61,6 @@ EXCEPTIONS = st.builds(
 EVIDENCE = st.builds(
     Evidence,
     raised=st.lists(EXCEPTIONS, max_size=4).map(tuple),
-    answered=st.booleans(),
     exit_code=SMALL,
     signal=SMALL,
     timed_out=st.booleans(),

@@ -65,9 +65,8 @@ def test_a_signal_without_a_name_keeps_its_number() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 128, 255, None])
-@pytest.mark.parametrize("answered", [False, True])
-def test_ending_without_a_result_is_no_answer_whatever_the_exit_code(code: int | None, answered: bool) -> None:
-    outcome, failure = classify(Evidence(exit_code=code, answered=answered))
+def test_ending_without_a_result_is_no_answer_whatever_the_exit_code(code: int | None) -> None:
+    outcome, failure = classify(Evidence(exit_code=code))
     assert (outcome, failure.cause, failure.confirm) == (Outcome.CRASHED, Cause.NO_ANSWER, False)
     assert (failure.exit_code, failure.signal) == (code, "")
     assert f"exit code {code}" in failure.message
@@ -106,7 +105,7 @@ def test_what_the_deadline_itself_provokes_is_a_time_out(form: Raised) -> None:
 
 
 def test_an_error_reported_before_a_hang_at_exit_is_the_reason() -> None:
-    facts = Evidence(raised=(runtime_error(CUDA_OOM),), answered=True, timed_out=True, signal=9, device="cuda")
+    facts = Evidence(raised=(runtime_error(CUDA_OOM),), timed_out=True, signal=9, device="cuda")
     assert classify(facts)[0] is Outcome.OUT_OF_MEMORY
 
 

@@ -184,7 +184,5 @@ def test_a_launcher_that_reports_how_its_process_ended_is_not_itself_at_fault(
     text: str, kills: int, found: tuple[Outcome, Cause]
 ) -> None:
     raised = Raised(type="subprocess.CalledProcessError", bases=("subprocess.CalledProcessError",), text=text)
-    outcome, failure = classify(
-        Evidence(raised=(raised,), answered=True, exit_code=1, host_oom_kills=kills, capacity_bytes=1 << 30)
-    )
+    outcome, failure = classify(Evidence(raised=(raised,), exit_code=1, host_oom_kills=kills, capacity_bytes=1 << 30))
     assert (outcome, failure.cause) == found
