@@ -137,7 +137,7 @@ class Zygote:
         self._step_imports_bytes = step_imports_bytes
         self._model: nn.Module | None = None
         """Made as a probe makes it."""
-        self._bring_back_random_states: Callable[[], None] = _nothing
+        self._bring_back_random_states: Callable[[], None] = lambda: None
         """As they were when it was made."""
         self._threads: int | None = None
         """What probes set the number of torch's threads to, since it was changed for making the model."""
@@ -293,10 +293,6 @@ def _within(free_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _nothing() -> None:
-    """For what need not be done."""
 
 
 def _flush() -> None:
