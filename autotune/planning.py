@@ -96,7 +96,7 @@ def make_plan(
     timeout_s = _seconds("timeout_s", timeout_s)
     time_budget_s = None if time_budget_s is None else _seconds("time_budget_s", time_budget_s)
     if device_wait_s != 0:
-        device_wait_s = _seconds("device_wait_s", device_wait_s)
+        device_wait_s = _seconds("device_wait_s", device_wait_s, "from 0 on")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise UsageError(
             f"seed is {_shown(seed)}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
@@ -272,14 +272,15 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def _seconds(name: str, value: object) -> float:
-    """A time above zero.
+def _seconds(name: str, value: object, lowest: str = "above 0") -> float:
+    """A time above zero; ``lowest`` is how a hint says it.
 
     Raises:
         UsageError: it is something else.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a number of seconds above 0")
+        option = name.removesuffix("_s").replace("_", "-")
+        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} (--{option}) a number of seconds {lowest}")
     return float(value)
 
 

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.main import get_command
@@ -33,12 +33,10 @@ from autotune.cli import (
 )
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, Interrupted
 
 PROGRAM = "autotune"
 _CODE_BUG = 1
-_CODE_USAGE = 2
-_CODE_SIGINT = 130
 _CODE_STDOUT_CLOSED = 141  # what shells report of a program that died of SIGPIPE
 _STDOUT = 1
 _COMPLETION = "_AUTOTUNE_COMPLETE"
@@ -107,17 +105,15 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
     except typer.Exit as end:
         return end.exit_code
     except _CommandLineError as error:
-        return _misused(error, program, argv)
+        from autotune.cli.misuse import misused
+
+        return _failed(misused(error, program, argv), argv)
     except AutotuneError as error:
-        notes: list[str] = getattr(error, "__notes__", [])
-        _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
-        return error.exit_code
+        return _failed(error, argv)
     except Stopped as stop:
-        _complain(f"stopped by {stop.name}")
-        return stop.exit_code
+        return _failed(Interrupted(f"stopped by {stop.name}", exit_code=stop.exit_code), argv)
     except KeyboardInterrupt:
-        _complain("stopped by SIGINT")
-        return _CODE_SIGINT
+        return _failed(Interrupted("stopped by SIGINT"), argv)
     except StdoutClosed:
         return _nobody_reads()
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever comes here is a bug, and is shown whole
@@ -131,13 +127,19 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
         return _CODE_BUG
 
 
-def _misused(error: Any, program: str, argv: Sequence[str]) -> int:
-    """A command line that typer cannot read: an unknown option, a missing argument, a value of the wrong kind."""
-    from autotune.cli.misuse import misuse_hint
+def _failed(error: AutotuneError, argv: Sequence[str]) -> int:
+    """Tell an error, under ``--json`` as a document on stdout too; returns its exit code."""
+    from autotune.cli.console import Screen
+    from autotune.cli.failure import failure_text
 
-    message = error.format_message().replace("Value error, ", "")  # words of pydantic, which typer repeats
-    _complain(message, hint=misuse_hint(error, program, argv))
-    return _CODE_USAGE
+    notes: list[str] = getattr(error, "__notes__", [])
+    try:
+        if "--json" in Invocation(PROGRAM, tuple(argv)).own:
+            Screen(stderr=False).say(error.document or failure_text(error, argv))
+    except StdoutClosed:
+        _nobody_reads()  # the exit code is still that of the error
+    _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
+    return error.exit_code
 
 
 def _complain(message: str, *, detail: str = "", hint: str = "") -> None:

@@ -117,8 +117,10 @@ def diagnose(
     except (Stopped, KeyboardInterrupt) as stop:
         if not kept:
             raise
-        _show(kept[-1], json=json)
-        raise _interrupted(kept[-1], stop) from stop
+        interruption = _interrupted(kept[-1], stop)
+        if not json:
+            _show(kept[-1], json=False)
+        raise interruption from stop
     _show(findings, json=json)
     if not findings.clean:
         raise typer.Exit(CheckFailed.exit_code if findings.wrong else findings.unanswered[0].exit_code)
@@ -133,10 +135,14 @@ def _show(findings: "Findings", *, json: bool) -> None:
 
 def _interrupted(findings: "Findings", stop: Stopped | KeyboardInterrupt) -> Interrupted:
     """Ctrl-C or SIGTERM as an error that says how to look at the rest."""
+    from autotune.report.findings import findings_json
+
     name, exit_code = (stop.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", Interrupted.exit_code)
     rest = ",".join(one.section for one in findings.unanswered)
-    return Interrupted(
+    error = Interrupted(
         f"stopped by {name}; what was found until then is shown",
         exit_code=exit_code,
         hint=f"to look at the rest: the same command with --only {rest}" if rest else "",
     )
+    error.document = findings_json(findings)
+    return error
