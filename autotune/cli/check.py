@@ -51,7 +51,10 @@ _Args = Annotated[
         show_default=False,
     ),
 ]
-_Device = Annotated[str | None, typer.Option(help="Default: as FILE was made for.", show_default=False)]
+_Device = Annotated[
+    str | None,
+    typer.Option(metavar="DEVICE", help="Device to check on. Default: that FILE was made for.", show_default=False),
+]
 _MemoryLimit = Annotated[
     str | None,
     typer.Option(
@@ -91,9 +94,10 @@ def check(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check that a recommendation is still valid and safe here, before training with it.
+    """Check that a recommendation is still valid and safe here.
 
-    Model, device and versions are compared with what it was made for, then its batch runs in one probe.
+    A gate before training: model, device and versions are compared with what it was made for, then its batch runs in one
+    probe. Exit code 6 if it does not hold.
     """
     invocation: Invocation = context.obj
     path, workload, script_args = _words(invocation, file, model, args or [])

@@ -31,7 +31,8 @@ def misused(error: Any, program: str, argv: Sequence[str]) -> UsageError:
 
 
 def _message(error: Any) -> str:
-    text: str = error.format_message().replace("Value error, ", "")  # words of pydantic, which typer repeats
+    text = " ".join(error.format_message().split())  # a list of choices has lines of its own
+    text = text.replace("Value error, ", "")  # words of pydantic, which typer repeats
     found: list[dict[str, Any]] = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     if not found or repr(found[0]["input"]) in text:
         return text

@@ -70,6 +70,15 @@ def test_every_command_is_documented(path: tuple[str, ...]) -> None:
     assert f"autotune {' '.join(path)}" in DOCS.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("path", ["predict", "diagnose"])
+def test_a_command_that_takes_no_training_command_does_not_offer_it(path: str) -> None:
+    said = {param.name: param.help for param in COMMANDS[(path,)].params}
+    assert "training command" not in said["model"]
+    assert "For search, max-batch and inspect a training command" in said["args"]
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
-    assert capsys.readouterr().out.startswith("Usage: autotune [OPTIONS] COMMAND")
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: autotune [OPTIONS] COMMAND")
+    assert "..." not in out.partition("Commands:")[2]  # one line has room for what a command does
