@@ -88,6 +88,11 @@ def make_plan(
     accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
     start_batch = None if start_batch is None else _count("start_batch", start_batch)
     max_batch = None if max_batch is None else _count("max_batch", max_batch)
+    if start_batch is not None and max_batch is not None and start_batch > max_batch:
+        raise UsageError(
+            f"start_batch {start_batch} is above max_batch {max_batch}",
+            hint="lower --start-batch or raise --max-batch",
+        )
     if max_batch is not None and max_batch < multiple_of:
         raise UsageError(
             f"no multiple of {multiple_of} is within the largest batch allowed, {max_batch}",
@@ -105,6 +110,7 @@ def make_plan(
         raise UsageError(
             f"allocator is {_shown(allocator)}, which is no text", hint='for example "expandable_segments:True"'
         )
+    fix, allow, forbid = texts("fix", fix), texts("allow", allow), texts("forbid", forbid)
     limit = _limit(memory_limit)
     settings = Settings(
         precision=Precision(precision),
@@ -238,6 +244,19 @@ def with_own_settings(plan: Plan, workload: WorkloadInfo) -> Plan:
     return replace(plan, settings=replace(plan.settings, **changes))
 
 
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """A sequence of texts; one text alone is a sequence of its letters, and never meant so.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(value, str):
+        raise UsageError(f"{name} is {_shown(value)}, one text", hint=f"give a list: {name}=[{_shown(value)}]")
+    if not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
+        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a list of texts")
+    return tuple(value)
+
+
 def _one_of(name: str, value: object, values: Sequence[str]) -> None:
     """Refuse what is none of the values.
 
@@ -296,7 +315,9 @@ def _limit(value: object) -> int | None:
         if isinstance(value, str):
             return parse_bytes(value)
     except ValueError as error:
-        raise UsageError(f"memory limit: {error}", hint="for example 512MiB or 24GiB") from error
+        raise UsageError(
+            f"memory limit {error}", hint="write for example 24GiB (powers of two) or 40GB (powers of ten)"
+        ) from error
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)

@@ -103,7 +103,6 @@ def carry_out(asked: Asked, search: Callable[[Plan, Progress], Found], *, recomm
     progress = Progress(Screen(stderr=True), verbosity(quiet=asked.quiet, verbose=asked.verbose))
     plan: Plan | None = None
     try:
-        asked.check()
         Pipeline.of(asked.title, asked.output_files).make_room()
         if asked.output is not None:
             check_writable(asked.output)

@@ -87,7 +87,7 @@ def diagnose(
                 script_args=script_args,
                 batch=batch,
                 steps=steps,
-                only=(only,) if only else (),
+                only=() if only is None else (only,),
                 output=output,
                 storage=storage,
                 observer=progress,

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from autotune.cli.invocation import Invocation
-from autotune.errors import UsageError
 from autotune.executors.asked import Where
 from autotune.model import Objective, Parallel, Precision
 
@@ -237,18 +236,6 @@ class Asked:
         if self.executor_options:
             found["executor_options"] = self.executor_options
         return found
-
-    def check(self) -> None:
-        """Find options that contradict each other.
-
-        Raises:
-            UsageError: two of them do.
-        """
-        if self.start_batch is not None and self.max_batch is not None and self.start_batch > self.max_batch:
-            raise UsageError(
-                f"start-batch {self.start_batch} is above max-batch {self.max_batch}",
-                hint="lower --start-batch or raise --max-batch",
-            )
 
 
 _OF_THE_BATCH = frozenset({"buckets"})

@@ -159,15 +159,6 @@ def test_the_hint_says_what_an_option_is_for(invoke: Invoke, typed: str, hint: s
     assert f"\nhint: {hint}" in invoke(*typed.split()).err
 
 
-@pytest.mark.parametrize("command", ["search", "max-batch"])
-def test_a_start_above_the_largest_size_is_a_usage_error(invoke: Invoke, fake: FakeApi, command: str) -> None:
-    ended = invoke(command, "ok.py", "--start-batch", "9", "--max-batch", "4")
-    assert ended.code == 2
-    assert ended.err == ("error: start-batch 9 is above max-batch 4\nhint: lower --start-batch or raise --max-batch\n")
-    assert fake.calls == {}
-    assert invoke(command, "ok.py", "--start-batch", "4", "--max-batch", "4").code == 0
-
-
 def test_a_usage_error_of_the_plan_is_json_too(invoke: Invoke, fake: FakeApi) -> None:
     fake.plan_error = UsageError("accumulate is 0", hint="give --accumulate 1 or more")
     ended = invoke("search", "model.py", "--accumulate", "0", "--json")
