@@ -4,6 +4,7 @@ Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself f
 6 check failed, 124 time ran out with no result, 130 and 143 interrupted, 141 nobody reads stdout any more.
 """
 
+import errno
 import os
 import select
 import sys
@@ -33,11 +34,12 @@ from autotune.cli import (
 )
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
-from autotune.errors import AutotuneError, Interrupted
+from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted
 
 PROGRAM = "autotune"
 _CODE_BUG = 1
 _CODE_STDOUT_CLOSED = 141  # what shells report of a program that died of SIGPIPE
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STDOUT = 1
 _COMPLETION = "_AUTOTUNE_COMPLETE"
 """Set by the shell's completion function."""
@@ -80,10 +82,24 @@ def _root(
 
 def main(program: str = PROGRAM) -> NoReturn:
     """Entry point of the command; exits."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the encoding lacks must not end a search
     sys.exit(run(sys.argv[1:], program))
+
+
+def _open_standard_streams() -> None:
+    """Open those that the caller closed (``>&-``) on nothing: else the next file, such as the ledger, would take their
+    number, and children would write into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, this one
+            os.set_inheritable(number, True)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the program
 
 
 def run(argv: Sequence[str], program: str = PROGRAM) -> int:
@@ -119,6 +135,10 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever comes here is a bug, and is shown whole
         if isinstance(error, BrokenPipeError) and _stdout_is_closed():
             return _nobody_reads()
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _nobody_reads()  # what is left would be written at exit
+            hint = "make room where stdout goes: df -h"
+            return _failed(EnvironmentTrouble(f"cannot write: {error.strerror}", hint=hint), argv)
         _complain(
             f"this is a bug in autotune: {type(error).__name__}: {error}",
             detail="".join(traceback.format_exception(error)).rstrip("\n"),
@@ -136,7 +156,7 @@ def _failed(error: AutotuneError, argv: Sequence[str]) -> int:
     try:
         if "--json" in Invocation(PROGRAM, tuple(argv)).own:
             Screen(stderr=False).say(error.document or failure_text(error, argv))
-    except StdoutClosed:
+    except (StdoutClosed, OSError):
         _nobody_reads()  # the exit code is still that of the error
     _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
     return error.exit_code
