@@ -8,6 +8,7 @@ import pytest
 
 from autotune import api
 from autotune.errors import UsageError
+from autotune.planning import PlanOptions
 from autotune.units import GIB
 
 FILE = str(Path(__file__).parent.parent.parent / "examples" / "tiny_gpt.py")
@@ -53,9 +54,10 @@ def test_a_value_that_makes_no_sense_is_refused_with_the_value_and_a_hint(option
 
 def test_the_option_that_a_hint_names_exists() -> None:
     hints = []
-    for option in ("timeout_s", "time_budget_s", "device_wait_s"):
+    wrong: list[PlanOptions] = [{"timeout_s": -1}, {"time_budget_s": -1}, {"device_wait_s": -1}]
+    for options in wrong:
         with pytest.raises(UsageError) as raised:
-            api.plan(FILE, **{option: -1})  # type: ignore[misc]
+            api.plan(FILE, **options)
         hints.append(raised.value.hint)
     assert [hint.split("(")[1].split(")")[0] for hint in hints] == ["--timeout", "--time-budget", "--device-wait"]
     assert hints[2].endswith("from 0 on")
