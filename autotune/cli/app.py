@@ -137,7 +137,7 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
             return _nobody_reads()
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             _nobody_reads()  # what is left would be written at exit
-            hint = "make room where stdout goes: df -h"
+            hint = "make room on the disk: df -h"
             return _failed(EnvironmentTrouble(f"cannot write: {error.strerror}", hint=hint), argv)
         _complain(
             f"this is a bug in autotune: {type(error).__name__}: {error}",

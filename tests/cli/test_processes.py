@@ -148,7 +148,7 @@ def _in_a_shell(command: str, tmp_path: Path) -> tuple[int, str, str]:
 def test_a_full_disk_behind_stdout_is_trouble_and_no_bug(command: str, tmp_path: Path) -> None:
     code, _, err = _in_a_shell(f"{command} >/dev/full", tmp_path)
     assert code == 5
-    assert err == "error: cannot write: No space left on device\nhint: make room where stdout goes: df -h\n"
+    assert err == "error: cannot write: No space left on device\nhint: make room on the disk: df -h\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

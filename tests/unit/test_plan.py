@@ -99,6 +99,11 @@ def test_a_start_above_the_largest_size_is_refused() -> None:
     assert api.plan(FILE, start_batch=4, max_batch=4).start_batch == 4
 
 
+def test_one_section_of_a_diagnosis_may_be_given_as_text() -> None:
+    with pytest.raises(UsageError, match="section 'leak' is not known"):
+        api.diagnose(FILE, only="leak")
+
+
 def test_a_file_in_place_of_a_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="file is no folder"):
