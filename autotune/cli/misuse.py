@@ -64,9 +64,9 @@ def _hint(error: Any, program: str, argv: Sequence[str]) -> str:
 
 def _commands_with(option: str, context: Any) -> list[str]:
     """Searches that take an option which this one does not."""
-    commands = getattr(context.parent.command, "commands", {})
-    if context.info_name not in _SEARCHES:
+    if context.parent is None or context.info_name not in _SEARCHES:
         return []
+    commands = context.parent.command.commands
     return [
         f"{context.parent.command_path} {name}"
         for name in _SEARCHES

@@ -81,6 +81,7 @@ def test_other_commands_end_the_same_way(
     ("argv", "message"),
     [
         (("serch",), "No such command 'serch'"),
+        (("--nonsense",), "No such option: --nonsense"),
         (("search",), "nothing to train was given"),
         (("search", "model.py", "--nonsense"), "No such option: --nonsense"),
         (("search", "model.py", "--accumulate", "many"), "Invalid value for '--accumulate'"),
