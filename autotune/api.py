@@ -454,7 +454,7 @@ def diagnose(
         asked=diagnosing.Asked(
             batch=batch,
             steps=steps,
-            only=tuple(only),
+            only=(only,) if isinstance(only, str) else tuple(only),
             output=output,
             recommendation=recommendation,
             storage=storage,

@@ -31,6 +31,8 @@ class AutotuneError(Exception):
         self.hint = hint
         self.detail = detail
         """Longer text shown beneath the message: the user's own traceback, a memory split."""
+        self.document = ""
+        """What ``--json`` prints when this ends the command; set by ``cli`` where it knows more than message and hint."""
 
 
 class UsageError(AutotuneError):

@@ -88,6 +88,11 @@ def make_plan(
     accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
     start_batch = None if start_batch is None else _count("start_batch", start_batch)
     max_batch = None if max_batch is None else _count("max_batch", max_batch)
+    if start_batch is not None and max_batch is not None and start_batch > max_batch:
+        raise UsageError(
+            f"start_batch {start_batch} is above max_batch {max_batch}",
+            hint="lower --start-batch or raise --max-batch",
+        )
     if max_batch is not None and max_batch < multiple_of:
         raise UsageError(
             f"no multiple of {multiple_of} is within the largest batch allowed, {max_batch}",
@@ -96,7 +101,7 @@ def make_plan(
     timeout_s = _seconds("timeout_s", timeout_s)
     time_budget_s = None if time_budget_s is None else _seconds("time_budget_s", time_budget_s)
     if device_wait_s != 0:
-        device_wait_s = _seconds("device_wait_s", device_wait_s)
+        device_wait_s = _seconds("device_wait_s", device_wait_s, "from 0 on")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
         raise UsageError(
             f"seed is {_shown(seed)}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
@@ -105,6 +110,7 @@ def make_plan(
         raise UsageError(
             f"allocator is {_shown(allocator)}, which is no text", hint='for example "expandable_segments:True"'
         )
+    fix, allow, forbid = texts("fix", fix), texts("allow", allow), texts("forbid", forbid)
     limit = _limit(memory_limit)
     settings = Settings(
         precision=Precision(precision),
@@ -238,6 +244,19 @@ def with_own_settings(plan: Plan, workload: WorkloadInfo) -> Plan:
     return replace(plan, settings=replace(plan.settings, **changes))
 
 
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """A sequence of texts; one text alone is a sequence of its letters, and never meant so.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(value, str):
+        raise UsageError(f"{name} is {_shown(value)}, one text", hint=f"give a list: {name}=[{_shown(value)}]")
+    if not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
+        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a list of texts")
+    return tuple(value)
+
+
 def _one_of(name: str, value: object, values: Sequence[str]) -> None:
     """Refuse what is none of the values.
 
@@ -272,14 +291,15 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def _seconds(name: str, value: object) -> float:
-    """A time above zero.
+def _seconds(name: str, value: object, lowest: str = "above 0") -> float:
+    """A time above zero; ``lowest`` is how a hint says it.
 
     Raises:
         UsageError: it is something else.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a number of seconds above 0")
+        option = name.removesuffix("_s").replace("_", "-")
+        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} (--{option}) a number of seconds {lowest}")
     return float(value)
 
 
@@ -295,7 +315,9 @@ def _limit(value: object) -> int | None:
         if isinstance(value, str):
             return parse_bytes(value)
     except ValueError as error:
-        raise UsageError(f"memory limit: {error}", hint="for example 512MiB or 24GiB") from error
+        raise UsageError(
+            f"memory limit {error}", hint="write for example 24GiB (powers of two) or 40GB (powers of ten)"
+        ) from error
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)

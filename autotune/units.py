@@ -39,7 +39,7 @@ def parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text[:40]!r} is not a size; write for example 512MiB, 24GiB or 40e9 bytes as 40GB")
+        raise ValueError(f"{text[:40]!r} is not a size")
     size_bytes = float(match.group(1)) * factor
     if not 1 <= size_bytes < LARGEST:
         raise ValueError(f"{text[:40]!r} is not a size above zero and below a million TiB")

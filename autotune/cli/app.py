@@ -4,13 +4,14 @@ Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself f
 6 check failed, 124 time ran out with no result, 130 and 143 interrupted, 141 nobody reads stdout any more.
 """
 
+import errno
 import os
 import select
 import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.main import get_command
@@ -33,13 +34,12 @@ from autotune.cli import (
 )
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted
 
 PROGRAM = "autotune"
 _CODE_BUG = 1
-_CODE_USAGE = 2
-_CODE_SIGINT = 130
 _CODE_STDOUT_CLOSED = 141  # what shells report of a program that died of SIGPIPE
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STDOUT = 1
 _COMPLETION = "_AUTOTUNE_COMPLETE"
 """Set by the shell's completion function."""
@@ -82,10 +82,24 @@ def _root(
 
 def main(program: str = PROGRAM) -> NoReturn:
     """Entry point of the command; exits."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the encoding lacks must not end a search
     sys.exit(run(sys.argv[1:], program))
+
+
+def _open_standard_streams() -> None:
+    """Open those that the caller closed (``>&-``) on nothing: else the next file, such as the ledger, would take their
+    number, and children would write into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, this one
+            os.set_inheritable(number, True)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the program
 
 
 def run(argv: Sequence[str], program: str = PROGRAM) -> int:
@@ -107,22 +121,24 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
     except typer.Exit as end:
         return end.exit_code
     except _CommandLineError as error:
-        return _misused(error, program, argv)
+        from autotune.cli.misuse import misused
+
+        return _failed(misused(error, program, argv), argv)
     except AutotuneError as error:
-        notes: list[str] = getattr(error, "__notes__", [])
-        _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
-        return error.exit_code
+        return _failed(error, argv)
     except Stopped as stop:
-        _complain(f"stopped by {stop.name}")
-        return stop.exit_code
+        return _failed(Interrupted(f"stopped by {stop.name}", exit_code=stop.exit_code), argv)
     except KeyboardInterrupt:
-        _complain("stopped by SIGINT")
-        return _CODE_SIGINT
+        return _failed(Interrupted("stopped by SIGINT"), argv)
     except StdoutClosed:
         return _nobody_reads()
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever comes here is a bug, and is shown whole
         if isinstance(error, BrokenPipeError) and _stdout_is_closed():
             return _nobody_reads()
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _nobody_reads()  # what is left would be written at exit
+            hint = "make room on the disk: df -h"
+            return _failed(EnvironmentTrouble(f"cannot write: {error.strerror}", hint=hint), argv)
         _complain(
             f"this is a bug in autotune: {type(error).__name__}: {error}",
             detail="".join(traceback.format_exception(error)).rstrip("\n"),
@@ -131,13 +147,19 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
         return _CODE_BUG
 
 
-def _misused(error: Any, program: str, argv: Sequence[str]) -> int:
-    """A command line that typer cannot read: an unknown option, a missing argument, a value of the wrong kind."""
-    from autotune.cli.misuse import misuse_hint
+def _failed(error: AutotuneError, argv: Sequence[str]) -> int:
+    """Tell an error, under ``--json`` as a document on stdout too; returns its exit code."""
+    from autotune.cli.console import Screen
+    from autotune.cli.failure import failure_text
 
-    message = error.format_message().replace("Value error, ", "")  # words of pydantic, which typer repeats
-    _complain(message, hint=misuse_hint(error, program, argv))
-    return _CODE_USAGE
+    notes: list[str] = getattr(error, "__notes__", [])
+    try:
+        if "--json" in Invocation(PROGRAM, tuple(argv)).own:
+            Screen(stderr=False).say(error.document or failure_text(error, argv))
+    except (StdoutClosed, OSError):
+        _nobody_reads()  # the exit code is still that of the error
+    _complain(error.message, detail="\n".join([error.detail, *notes]).strip("\n"), hint=error.hint)
+    return error.exit_code
 
 
 def _complain(message: str, *, detail: str = "", hint: str = "") -> None:

@@ -97,14 +97,12 @@ def carry_out(asked: Asked, search: Callable[[Plan, Progress], Found], *, recomm
     """Make the plan and search.
 
     Raises:
-        AutotuneError: whatever ``api`` raises, and ``Interrupted`` on Ctrl-C and SIGTERM. Before that the document
-            without an answer is printed under ``--json``, and an older recommendation that no longer holds is moved
-            aside, which the error then says.
+        AutotuneError: whatever ``api`` raises, and ``Interrupted`` on Ctrl-C and SIGTERM; with the document without an
+            answer. An older recommendation that no longer holds is moved aside, which the error then says.
     """
     progress = Progress(Screen(stderr=True), verbosity(quiet=asked.quiet, verbose=asked.verbose))
     plan: Plan | None = None
     try:
-        asked.check()
         Pipeline.of(asked.title, asked.output_files).make_room()
         if asked.output is not None:
             check_writable(asked.output)
@@ -159,6 +157,10 @@ def keep(asked: Asked, result: SearchResult) -> None:
     _keep(asked, document(result))
 
 
+def _keep(asked: Asked, content: Document) -> None:
+    hand_over(content, title=asked.title, output_files=asked.output_files, output=asked.output, json=asked.json)
+
+
 def keep_other_kind(asked: Asked, result: SearchResult) -> Path | None:
     """Write the recommendation for another kind of machine beside that for the first; returns where, if one was asked for.
 
@@ -210,21 +212,29 @@ def keep_buckets(asked: Asked, found: Bucketed) -> None:
     )
     if asked.output is not None and isinstance(error, NothingFits):
         error.add_note(_moved(asked.output))
-    if asked.json:
-        Screen(stderr=False).say(to_text(content).rstrip("\n"))
+    error.document = to_text(content).rstrip("\n")
     tell_pipeline(asked.title, asked.output_files, content, error)
     raise error
 
 
-def _keep(asked: Asked, content: Document) -> None:
+def hand_over(content: Document, *, title: str, output_files: Sequence[str], output: Path | None, json: bool) -> None:
+    """Write an answer if a file was asked for, leave its values where pipelines look for them, print it under ``--json``.
+
+    Raises:
+        EnvironmentTrouble: it could not be written; it is the error's document then, for it took long to find.
+    """
     text = to_text(content)
     try:
-        if asked.output is not None:
-            write_whole(asked.output, text)
-    finally:
-        if asked.json:
-            Screen(stderr=False).say(text.rstrip("\n"))
-        Pipeline.of(asked.title, asked.output_files).publish(content)
+        try:
+            if output is not None:
+                write_whole(output, text)
+        finally:
+            Pipeline.of(title, output_files).publish(content)
+    except AutotuneError as error:
+        error.document = text.rstrip("\n")
+        raise
+    if json:
+        Screen(stderr=False).say(text.rstrip("\n"))
 
 
 def _give_up(asked: Asked, error: AutotuneError, plan: Plan | None, progress: Progress) -> None:
@@ -238,8 +248,7 @@ def _give_up(asked: Asked, error: AutotuneError, plan: Plan | None, progress: Pr
         workload=progress.workload,
         machine=progress.machine,
     )
-    if asked.json:
-        Screen(stderr=False).say(to_text(content).rstrip("\n"))
+    error.document = to_text(content).rstrip("\n")
     tell_pipeline(asked.title, asked.output_files, content, error)
 
 

@@ -51,7 +51,10 @@ _Args = Annotated[
         show_default=False,
     ),
 ]
-_Device = Annotated[str | None, typer.Option(help="Default: as FILE was made for.", show_default=False)]
+_Device = Annotated[
+    str | None,
+    typer.Option(metavar="DEVICE", help="Device to check on. Default: that FILE was made for.", show_default=False),
+]
 _MemoryLimit = Annotated[
     str | None,
     typer.Option(
@@ -91,9 +94,10 @@ def check(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check that a recommendation is still valid and safe here, before training with it.
+    """Check that a recommendation is still valid and safe here.
 
-    Model, device and versions are compared with what it was made for, then its batch runs in one probe.
+    A gate before training: model, device and versions are compared with what it was made for, then its batch runs in one
+    probe. Exit code 6 if it does not hold.
     """
     invocation: Invocation = context.obj
     path, workload, script_args = _words(invocation, file, model, args or [])
@@ -159,7 +163,7 @@ class _Check:
 
         Raises:
             AutotuneError: whatever ``api`` raises, ``CheckFailed`` where the file does not hold and is not renewed, and
-                ``Interrupted``. By then pipelines were told, and the document without an answer printed under ``--json``.
+                ``Interrupted``; with the document without an answer. By then pipelines were told.
         """
         from autotune.cli.asking import interrupted, verbosity
         from autotune.cli.console import Screen
@@ -205,18 +209,14 @@ class _Check:
 
     def _pass(self, found: "Checked") -> None:
         from autotune.cli.console import Screen
-        from autotune.cli.pipeline import Pipeline
         from autotune.report.check import passed_words
-        from autotune.report.document import to_text
 
-        stdout = Screen(stderr=False)
-        if self.json:
-            stdout.say(to_text(found.document).rstrip("\n"))
-        else:
+        if not self.json:
+            stdout = Screen(stderr=False)
             stdout.say(passed_words(found.path, found.document, found.probes[-1] if found.probes else None))
             for note in () if self.quiet else found.notes:
                 stdout.say(f"- {note}")
-        Pipeline.of(self.title, self.output_files).publish(found.document)
+        self._hand_over(found.document, None)
 
     def _renew(self, found: "Checked", progress: "Progress") -> None:
         """Search as the file's search did, and replace the file; it stays as it is until then, and if that fails."""
@@ -250,24 +250,20 @@ class _Check:
         )
 
     def _replace(self, content: "Document", show: Callable[[Path], None]) -> None:
-        from autotune.cli.console import Screen
-        from autotune.cli.pipeline import Pipeline
-        from autotune.cli.write import write_whole
-        from autotune.report.document import to_text
-
         output = self.output or self.path
         try:
-            write_whole(output, to_text(content))
+            self._hand_over(content, output)
         finally:  # the answer took long to find: it is shown also if the file cannot be written
-            if self.json:
-                Screen(stderr=False).say(to_text(content).rstrip("\n"))
-            else:
+            if not self.json:
                 show(output)
-        Pipeline.of(self.title, self.output_files).publish(content)
+
+    def _hand_over(self, content: "Document", output: Path | None) -> None:
+        from autotune.cli.asking import hand_over
+
+        hand_over(content, title=self.title, output_files=self.output_files, output=output, json=self.json)
 
     def _give_up(self, error: AutotuneError, progress: "Progress") -> None:
         from autotune.cli.asking import tell_pipeline
-        from autotune.cli.console import Screen
         from autotune.report.document import failure_document, settings_of, to_text
 
         found = self.found
@@ -281,8 +277,7 @@ class _Check:
             warnings=found.notes if found else (),
             check=found.found if found else None,
         )
-        if self.json:
-            Screen(stderr=False).say(to_text(content).rstrip("\n"))
+        error.document = error.document or to_text(content).rstrip("\n")
         tell_pipeline(self.title, self.output_files, content, error)
 
     @property

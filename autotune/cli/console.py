@@ -31,11 +31,19 @@ class Screen(Console):
 
     def say(self, text: str, style: str = "") -> None:
         """Print lines in one style."""
-        self.print(Text(_told_nobody_else(printable(text)), style=style))
+        self._put(Text(_told_nobody_else(printable(text)), style=style))
 
     def command(self, text: str) -> None:
         """Print a line that is meant for the machine that runs a pipeline."""
-        self.print(Text(printable(text)))
+        self._put(Text(printable(text)))
+
+    def _put(self, text: Text) -> None:
+        try:
+            self.print(text)
+        except OSError:  # a full disk: as a closed pipe, which does not come here
+            if not self.stderr:
+                raise
+            self.quiet = True
 
     def on_broken_pipe(self) -> None:
         """Stop writing. A lost stdout ends the command, a lost stderr (progress) must not end a long search."""

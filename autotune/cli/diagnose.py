@@ -7,21 +7,13 @@ import typer
 
 from autotune import api
 from autotune.cli.invocation import Invocation
-from autotune.cli.options import Device, DeviceWait, Json, Quiet, ScriptArgs, Storage
+from autotune.cli.options import Device, DeviceWait, Json, MemoryLimit, Model, Quiet, ScriptArgs, Seed, Storage
 from autotune.cli.signals import Stopped
 from autotune.errors import CheckFailed, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from autotune.model import Findings
 
-_Model = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="What to train: FILE.py[:NAME] or package.module[:NAME], as for search.",
-        show_default=False,
-    ),
-]
 _Batch = Annotated[
     int | None,
     typer.Option(
@@ -45,14 +37,6 @@ _Only = Annotated[
         show_default=False,
     ),
 ]
-_MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Pretend the device has this much: 512MiB, 24GiB. Default: what is free, less a little headroom.",
-        show_default=False,
-    ),
-]
 _Output = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder for files that a section leaves. Default: none.", show_default=False),
@@ -62,24 +46,24 @@ _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of 
 
 def diagnose(
     context: typer.Context,
-    model: _Model = None,
+    model: Model = None,
     args: ScriptArgs = None,
     batch: _Batch = None,
     steps: _Steps = None,
     only: _Only = None,
-    memory_limit: _MemoryLimit = None,
+    memory_limit: MemoryLimit = None,
     device: Device = "auto",
     timeout: _Timeout = 300.0,
     device_wait: DeviceWait = 600.0,
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    seed: Seed = 0,
     output: _Output = None,
     storage: Storage = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train for some steps and say what leaks, what the peak consists of, what lies in pieces, and what to do.
+    """Find out what is wrong with the memory of a training.
 
-    Exit code 0 if nothing is wrong, 6 if memory grows from step to step, lies in pieces, or ran out. If nothing is wrong
+    Trains for some steps and says what leaks, what the peak consists of, what lies in pieces, and what to do. Exit code 0 if nothing is wrong, 6 if memory grows from step to step, lies in pieces, or ran out. If nothing is wrong
     with what was looked at and a section has no answer, that of its error: 3 does not fit, 4 the training fails, 5 it
     crashed or took too long.
     """
@@ -103,7 +87,7 @@ def diagnose(
                 script_args=script_args,
                 batch=batch,
                 steps=steps,
-                only=(only,) if only else (),
+                only=() if only is None else (only,),
                 output=output,
                 storage=storage,
                 observer=progress,
@@ -117,8 +101,10 @@ def diagnose(
     except (Stopped, KeyboardInterrupt) as stop:
         if not kept:
             raise
-        _show(kept[-1], json=json)
-        raise _interrupted(kept[-1], stop) from stop
+        interruption = _interrupted(kept[-1], stop)
+        if not json:
+            _show(kept[-1], json=False)
+        raise interruption from stop
     _show(findings, json=json)
     if not findings.clean:
         raise typer.Exit(CheckFailed.exit_code if findings.wrong else findings.unanswered[0].exit_code)
@@ -133,10 +119,14 @@ def _show(findings: "Findings", *, json: bool) -> None:
 
 def _interrupted(findings: "Findings", stop: Stopped | KeyboardInterrupt) -> Interrupted:
     """Ctrl-C or SIGTERM as an error that says how to look at the rest."""
+    from autotune.report.findings import findings_json
+
     name, exit_code = (stop.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", Interrupted.exit_code)
     rest = ",".join(one.section for one in findings.unanswered)
-    return Interrupted(
+    error = Interrupted(
         f"stopped by {name}; what was found until then is shown",
         exit_code=exit_code,
         hint=f"to look at the rest: the same command with --only {rest}" if rest else "",
     )
+    error.document = findings_json(findings)
+    return error

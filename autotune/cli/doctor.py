@@ -10,9 +10,9 @@ from autotune.errors import EnvironmentTrouble
 
 
 def doctor(storage: Storage = None, json: Json = False) -> None:
-    """Show versions, devices, tenants, limits and what is missing, for bug reports.
+    """Show versions, devices and what is missing, for bug reports.
 
-    Exit code 5 if no search can run here: PyTorch does not load, no device computes, or the ledger cannot be used.
+    Also who uses the devices, and what limits memory. Exit code 5 if no search can run here: PyTorch does not load, no device computes, or the ledger cannot be used.
     """
     from autotune.cli.console import Screen
     from autotune.report.diagnosis import diagnosis_json, diagnosis_text

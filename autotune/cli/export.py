@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # pydantic is loaded when a file is read, and not for --help
     from autotune.report.fields import Document
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="What autotune search wrote.")]
-_To = Annotated[Target, typer.Option("--to", help="Who is to read it.", show_default=False)]
+_To = Annotated[Target, typer.Option("--to", help="Framework that is to read it.", show_default=False)]
 _Output = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="File to write. Default: text on stdout.", show_default=False),

@@ -19,6 +19,9 @@ def init(path: _Path = Path("model.py"), force: _Force = False) -> None:
     from autotune.cli.write import not_for_all
     from autotune.workload.template import MODEL_FILE
 
+    if path.suffix != ".py" and not path.is_dir():
+        name = shlex.quote(str(path.with_suffix(".py")))
+        raise UsageError(f"{path} is no name for a Python file", hint=f"autotune init {name}")
     try:
         with open(path, "w" if force else "x", encoding="utf-8", opener=not_for_all) as stream:
             stream.write(MODEL_FILE)

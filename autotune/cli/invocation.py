@@ -19,16 +19,20 @@ class Invocation:
     """Arguments without the program's name."""
 
     @property
+    def own(self) -> tuple[str, ...]:
+        """Words before the first ``--``: autotune's own."""
+        return self.argv[: self.argv.index(_DASHES)] if _DASHES in self.argv else self.argv
+
+    @property
     def resume_command(self) -> str:
         """The command that goes on where this one was stopped: the same, without asking to start afresh."""
-        own_end = self.argv.index(_DASHES) if _DASHES in self.argv else len(self.argv)
-        own = [word for word in self.argv[:own_end] if word != "--fresh"]
-        return f"{self.program} {shlex.join([*own, *self.argv[own_end:]])}"
+        own = [word for word in self.own if word != "--fresh"]
+        return f"{self.program} {shlex.join([*own, *self.argv[len(self.own) :]])}"
 
     @property
     def behind_dashes(self) -> tuple[str, ...]:
         """Words after the first ``--``."""
-        return self.argv[self.argv.index(_DASHES) + 1 :] if _DASHES in self.argv else ()
+        return self.argv[len(self.own) + 1 :]
 
     def split(self, model: str | None, args: Sequence[str]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """(MODEL, arguments of its file, words of a training command): typer does not say what stood behind ``--``.

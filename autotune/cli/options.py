@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from autotune.cli.invocation import Invocation
-from autotune.errors import UsageError
 from autotune.executors.asked import Where
 from autotune.model import Objective, Parallel, Precision
 
@@ -18,7 +17,7 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="What to train: FILE.py[:NAME] or package.module[:NAME], with a model file's functions, an nn.Module, a "
-        "Hugging Face Trainer or a LightningModule; or leave it out and give a training command.",
+        "Hugging Face Trainer or a LightningModule.",
         show_default=False,
     ),
 ]
@@ -26,7 +25,8 @@ ScriptArgs = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="-- ARGS",
-        help="Passed to the file as sys.argv[1:]; without MODEL a training command: -- python train.py --bs {batch}.",
+        help="Passed to the file as sys.argv[1:]. For search, max-batch and inspect a training command in place of MODEL: "
+        "-- python train.py --bs {batch}.",
         show_default=False,
     ),
 ]
@@ -39,13 +39,13 @@ Templates = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[str, typer.Option(help="Device to search on: auto, cpu, cuda, cuda:1.")]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="Device to train on: auto, cpu, cuda, cuda:1.")]
 Storage = Annotated[
     str | None,
     typer.Option(
         envvar="AUTOTUNE_STORAGE",
         metavar="URL",
-        help="Ledger of all probes: a path or database URL.",
+        help="Ledger of all probes: a path or database URL. Default: a file in the user's data folder.",
         show_default=False,
     ),
 ]
@@ -63,7 +63,7 @@ OutputFiles = Annotated[
     ),
 ]
 
-_MemoryLimit = Annotated[
+MemoryLimit = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
@@ -75,7 +75,7 @@ _Precision = Annotated[Precision, typer.Option(help="Number formats of a step; d
 _Parallel = Annotated[
     Parallel,
     typer.Option(
-        help="How --ranks train together; default: DDP, which your training makes, or a search of settings for it."
+        help="How --ranks share the work; default: DDP that your training sets up, from which a search of settings tries others."
     ),
 ]
 _Allocator = Annotated[
@@ -85,10 +85,12 @@ _Allocator = Annotated[
         help="PYTORCH_ALLOC_CONF to train with, e.g. expandable_segments:True; auto tries that where more may fit.",
     ),
 ]
-_Accumulate = Annotated[int, typer.Option(help="Micro-batches per optimizer step.")]
-_MultipleOf = Annotated[int, typer.Option(help="Only sizes that are multiples of this.")]
-_StartBatch = Annotated[int | None, typer.Option(help="First size to try, where none is foretold.", show_default=False)]
-_MaxBatch = Annotated[int | None, typer.Option(help="Try nothing larger.", show_default=False)]
+_Accumulate = Annotated[int, typer.Option(metavar="N", help="Micro-batches per optimizer step.")]
+_MultipleOf = Annotated[int, typer.Option(metavar="N", help="Only sizes that are multiples of this.")]
+_StartBatch = Annotated[
+    int | None, typer.Option(metavar="N", help="First size to try, where none is foretold.", show_default=False)
+]
+_MaxBatch = Annotated[int | None, typer.Option(metavar="N", help="Largest size to try.", show_default=False)]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one probe.")]
 _TimeBudget = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole command.", show_default=False)
@@ -97,11 +99,13 @@ DeviceWait = Annotated[
     float,
     typer.Option(metavar="SECONDS", help="How long to wait for probes of other searches on the device; 0: not at all."),
 ]
-_Seed = Annotated[int, typer.Option(help="Seed of every probe.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every probe.")]
 _EvalBatch = Annotated[
     int | None,
     typer.Option(
-        help="Evaluate in batches of this size; default: the training batch's, as far as it fits.", show_default=False
+        metavar="N",
+        help="Evaluate in batches of this size. Default: the training batch's, as far as it fits.",
+        show_default=False,
     ),
 ]
 _Buckets = Annotated[
@@ -121,7 +125,7 @@ _Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KNOB[=V1,V2]",
-        help="Change only this setting, to these values; none: search the batch alone; all: also what is not named.",
+        help="Change only this setting, or only to these values; none: search the batch alone; all: also others.",
         show_default=False,
     ),
 ]
@@ -132,21 +136,27 @@ _Forbid = Annotated[
 _EffectiveBatch = Annotated[
     int | None,
     typer.Option(
-        help="Samples an optimizer step is to see, exactly: batch x accumulated x devices.", show_default=False
+        metavar="N",
+        help="Samples an optimizer step is to see, exactly: batch x accumulated x devices.",
+        show_default=False,
     ),
 ]
 _World = Annotated[
     int | None,
-    typer.Option(help="Devices that train together, for --effective-batch; default: --ranks.", show_default=False),
+    typer.Option(
+        metavar="N", help="Devices that train together, for --effective-batch. Default: --ranks.", show_default=False
+    ),
 ]
 _Ranks = Annotated[
     str,
     typer.Option(
         metavar="N",
-        help="Processes that train together in a probe (DDP): one a CUDA device, or on the CPU; all: every device.",
+        help="Processes that train together, one for each CUDA device, or so many on the CPU; all: every CUDA device.",
     ),
 ]
-_Trials = Annotated[int, typer.Option(help="Settings the sampler may propose beside those that are known to pay.")]
+_Trials = Annotated[
+    int, typer.Option(metavar="N", help="Settings the sampler may propose beside those that are known to pay.")
+]
 _Output = Annotated[Path | None, typer.Option(metavar="PATH", help="File to write the recommendation to.")]
 _Executor = Annotated[str, typer.Option(metavar="KIND", help="Where probes run: local, slurm or ray.")]
 _Workers = Annotated[
@@ -227,18 +237,6 @@ class Asked:
             found["executor_options"] = self.executor_options
         return found
 
-    def check(self) -> None:
-        """Find options that contradict each other.
-
-        Raises:
-            UsageError: two of them do.
-        """
-        if self.start_batch is not None and self.max_batch is not None and self.start_batch > self.max_batch:
-            raise UsageError(
-                f"start-batch {self.start_batch} is above max-batch {self.max_batch}",
-                hint="lower --start-batch or raise --max-batch",
-            )
-
 
 _OF_THE_BATCH = frozenset({"buckets"})
 """Parameters of a command that searches the batch alone."""
@@ -264,7 +262,7 @@ def searching(
         args: ScriptArgs = None,
         templates: Templates = None,
         device: Device = "auto",
-        memory_limit: _MemoryLimit = None,
+        memory_limit: MemoryLimit = None,
         precision: _Precision = Precision.DEFAULT,
         parallel: _Parallel = Parallel.DEFAULT,
         allocator: _Allocator = "",
@@ -275,7 +273,7 @@ def searching(
         timeout: _Timeout = 300.0,
         time_budget: _TimeBudget = None,
         device_wait: DeviceWait = 600.0,
-        seed: _Seed = 0,
+        seed: Seed = 0,
         eval_batch: _EvalBatch = None,
         buckets: _Buckets = None,
         ranks: _Ranks = "1",

@@ -25,8 +25,10 @@ def run(asked: Asked) -> None:
 
     found = carry_out(asked, predict, recommend=False)
     stdout = Screen(stderr=False)
+    document = to_text(prediction_document(found, datetime.now(UTC))).rstrip("\n")
     if asked.json:
-        stdout.say(to_text(prediction_document(found, datetime.now(UTC))).rstrip("\n"))
+        if found.error is None:
+            stdout.say(document)
     elif asked.quiet or not stdout.is_terminal:
         stdout.say("\n".join(prediction_lines(found)))
         if not asked.quiet:
@@ -34,7 +36,9 @@ def run(asked: Asked) -> None:
     else:
         stdout.say(prediction_report(found))
     if found.error is not None:
-        raise no_way(found)
+        error = no_way(found)
+        error.document = document
+        raise error
 
 
 _WITHOUT = frozenset({"templates", "buckets", "executor", "workers", "executor_option", "output", "output_file"})

@@ -42,12 +42,12 @@ _Output = Annotated[
 ]
 _Format = Annotated[
     Format | None,
-    typer.Option("--format", help="html, md or json. Default: as --output ends, else html.", show_default=False),
+    typer.Option("--format", help="Default: as --output ends, else html.", show_default=False),
 ]
 
 
 def report(search_id: _Search = None, output: _Output = None, form: _Format = None, storage: Storage = None) -> None:
-    """Make a report of a search: the answer, its evidence and plots, in one offline file."""
+    """Show a search with its evidence and plots on one offline page."""
     from autotune.cli.console import Screen
     from autotune.cli.write import check_writable, write_whole
 

@@ -163,7 +163,9 @@ def import_runs(
             with file.open(encoding="utf-8", errors="replace") as lines:
                 added, there = ledger.import_runs(lines, storage=storage)
     except OSError as error:
-        raise EnvironmentTrouble(f"cannot read {file}: {error.strerror}", hint="look at the path") from error
+        raise EnvironmentTrouble(
+            f"cannot read {file}: {error.strerror}", hint="give the file that `autotune runs export > FILE` made"
+        ) from error
     already = f"; {there} were there already" if there else ""
     Screen(stderr=False).say(f"added {_count(added, 'search', 'searches')}{already}")
 

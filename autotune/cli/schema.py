@@ -21,7 +21,7 @@ def schema(
         ),
     ] = Of.RECOMMENDATION,
 ) -> None:
-    """Print the JSON Schema of autotune.json, or of what autotune predict --json prints."""
+    """Print the JSON Schema of autotune.json or of a prediction."""
     import json
 
     from autotune.cli.console import Screen

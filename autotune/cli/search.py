@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def run(asked: Asked) -> None:
-    """Find the fastest safe settings with their batch and write autotune.json.
+    """Find the fastest safe settings and batch; write autotune.json.
 
     Your own settings are measured first; others are only recommended if they are faster and train the same. With
     --allow none the batch alone is searched.

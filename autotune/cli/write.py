@@ -23,7 +23,7 @@ def check_writable(path: Path) -> None:
     if target.exists() and not target.is_file():
         raise UsageError(
             f"{path} is not a regular file, so that nothing can be written there",
-            hint="name a file: --output autotune.json, or use --json to get the document on stdout",
+            hint="name a file, or use --json to get the document on stdout",
         )
     if target.exists() and not os.access(target, os.W_OK):
         raise UsageError(f"{path} is write-protected", hint="name another file with --output")

@@ -49,6 +49,8 @@ def diagnose(
     refuse_inside()
     sections, observer = sections_of(asked.only), observer or LogObserver()
     batch, steps = whole("batch", asked.batch), whole("steps", asked.steps)
+    if asked.output is not None and os.path.lexists(asked.output) and not os.path.isdir(asked.output):
+        raise UsageError(f"{os.fspath(asked.output)} is no folder", hint="name a folder: --output snapshots")
     if command_of(workload):
         raise UsageError(
             "a training command cannot be diagnosed: its steps are not autotune's to take",

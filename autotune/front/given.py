@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.model import Plan, Source
-from autotune.planning import PlanOptions, make_plan
+from autotune.planning import PlanOptions, make_plan, texts
 from autotune.workload.command import parse_command
 from autotune.workload.source import parse_source
 
@@ -16,14 +16,33 @@ def plan_of(
     ref: str, script_args: Sequence[str], command: Sequence[str], templates: Sequence[str], options: PlanOptions
 ) -> Plan:
     """See ``api.plan``."""
+    command, templates = texts("command", command), texts("templates", templates)
     if command:
         return make_plan(parse_command(command, templates, Path.cwd()), **options)
+    if not isinstance(ref, str | os.PathLike):
+        raise UsageError(
+            f"{ref!r} names no file and no module",
+            hint="write FILE.py[:NAME] or pkg.mod[:NAME]; functions and live models are for find_max_batch()",
+        )
     if templates:
         raise UsageError(
             f"--set {templates[0]!r} is for training commands, and {ref} is none",
             hint="give the command behind --: autotune search -- python train.py --batch-size {batch}",
         )
-    return make_plan(parse_source(ref, script_args, Path.cwd()), **options)
+    return make_plan(parse_source(os.fspath(ref), texts("script_args", script_args), Path.cwd()), **options)
+
+
+def refuse_unplanned(plan: object) -> None:
+    """Refuse what is no plan: the file that one is made of, above all.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if not isinstance(plan, Plan):
+        raise UsageError(
+            f"{plan!r} is no plan",
+            hint='make one: api.plan("model.py"); find_max_batch() takes files, functions and live models',
+        )
 
 
 def source_of(workload: object, functions: dict[str, Any], path: Path) -> Source:

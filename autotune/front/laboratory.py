@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from autotune.errors import UsageError, WorkloadError
 from autotune.executors.asked import Kind, Where, make_execution
+from autotune.front.given import refuse_unplanned
 from autotune.front.observer import LogObserver
 from autotune.model import Budget, Machine, Plan, WorkloadInfo
 from autotune.ports import Laboratory
@@ -92,6 +93,7 @@ def budget_of(plan: Plan, machine: Machine, caller_bytes: int, used_bytes: int |
 
 def inspect(plan: Plan) -> tuple[WorkloadInfo, Machine]:
     """See ``api.inspect``."""
+    refuse_unplanned(plan)
     refuse_inside()
     say = LogObserver().note
     with laboratory(plan, say, turns_of(plan, say)) as launcher:

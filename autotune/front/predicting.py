@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.front import searching
 from autotune.front.communicators import communicators
+from autotune.front.given import refuse_unplanned
 from autotune.front.laboratory import budget_of, refuse_inside, turns_of
 from autotune.ledger import default_storage
 from autotune.model import Budget, Communicators, Machine, Parallel, Plan, Predicted, PredictedWay, WorkloadInfo
@@ -35,6 +36,7 @@ def predict(
     plan: Plan, storage: str | os.PathLike[str] | None, fresh: bool, observer: SearchObserver, *, verify: bool | None
 ) -> Predicted:
     """See ``api.predict``."""
+    refuse_unplanned(plan)
     if plan.ranks == 1:
         raise UsageError(
             "one rank needs no prediction, and --ranks is 1",

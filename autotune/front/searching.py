@@ -11,6 +11,7 @@ from functools import partial
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.executors.asked import Where
 from autotune.front.buckets import search_buckets as by_length
+from autotune.front.given import refuse_unplanned
 from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of, workers_of
 from autotune.ledger import default_storage
 from autotune.model import Bucketed, Budget, KindFailed, Machine, Plan, SearchResult, WorkloadInfo
@@ -73,6 +74,7 @@ def search_buckets(
     trains_here: bool,
 ) -> Bucketed:
     """See ``api.search_buckets``; ``trains_here``: the caller goes on to train, in this process."""
+    refuse_unplanned(plan)
     lengths = length_buckets(buckets, plan)
     with _opened(plan, storage, observer, where, lengths, trains_here=trains_here) as opened:
         return by_length(opened.plan, opened.workload, opened.machine, opened.session, observer, fresh=fresh)
@@ -108,6 +110,7 @@ def _opened(
     ``started``, ``guess``: as in ``search``.
     """
     refuse_inside()
+    refuse_unplanned(plan)
     from autotune.probe.host import own_data_bytes
 
     started = time.monotonic() if started is None else started

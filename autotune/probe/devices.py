@@ -25,9 +25,7 @@ def look_at_device(wanted: str) -> Machine:
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
-        raise EnvironmentTrouble(
-            f"{wanted!r} is no device: {error}", hint="use --device cpu or --device cuda:0"
-        ) from error
+        raise EnvironmentTrouble(f"{wanted!r} is no device", hint="use --device cpu or --device cuda:0") from error
     if device.type == "cuda":
         return _cuda(device)
     if device.type == "cpu":

@@ -218,6 +218,20 @@ def test_under_json_the_new_document_is_all_of_stdout(invoke: Invoke, fake: Fake
     assert json.loads(ended.out)["check"] is None
 
 
+def test_under_json_a_new_file_that_cannot_be_written_is_one_document_with_the_answer(
+    invoke: Invoke, fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise EnvironmentTrouble(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr("autotune.cli.asking.write_whole", full)
+    fake.checked = OUTDATED
+    ended = invoke("check", "--if-stale", "search", "--json")
+    assert ended.code == 5
+    assert json.loads(ended.out)["batch"]["max_batch"] == RESULT.answer.max_batch
+    assert "cannot write autotune.json" in ended.err
+
+
 def test_it_is_written_elsewhere_if_asked(invoke: Invoke, fake: FakeApi) -> None:
     fake.checked = OUTDATED
     Path("autotune.json").write_text("as it was")

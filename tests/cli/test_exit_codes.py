@@ -81,9 +81,12 @@ def test_other_commands_end_the_same_way(
     ("argv", "message"),
     [
         (("serch",), "No such command 'serch'"),
+        (("--nonsense",), "No such option: --nonsense"),
         (("search",), "nothing to train was given"),
         (("search", "model.py", "--nonsense"), "No such option: --nonsense"),
         (("search", "model.py", "--accumulate", "many"), "Invalid value for '--accumulate'"),
+        (("search", "model.py", "--accumulate", "many"), "'many' is no whole number"),
+        (("search", "model.py", "--time-budget", "5m"), "'5m' is no number"),
         (("search", "model.py", "--precision", "fp8"), "'fp8' is not one of"),
         (("report", "--format", "pdf"), "error: Invalid value for '--format': 'pdf' is not one of"),
         (("search", "model.py", "-q", "-v"), "--quiet and --verbose exclude each other"),
@@ -127,13 +130,34 @@ def test_an_unknown_option_without_a_model_before_it_is_just_unknown(invoke: Inv
     assert invoke(*typed.split()).err.endswith(f"hint: autotune {path} --help\n")
 
 
-@pytest.mark.parametrize("command", ["search", "max-batch"])
-def test_a_start_above_the_largest_size_is_a_usage_error(invoke: Invoke, fake: FakeApi, command: str) -> None:
-    ended = invoke(command, "ok.py", "--start-batch", "9", "--max-batch", "4")
-    assert ended.code == 2
-    assert ended.err == ("error: start-batch 9 is above max-batch 4\nhint: lower --start-batch or raise --max-batch\n")
-    assert fake.calls == {}
-    assert invoke(command, "ok.py", "--start-batch", "4", "--max-batch", "4").code == 0
+def test_a_slip_in_an_option_of_autotune_is_corrected_and_not_moved(invoke: Invoke) -> None:
+    assert invoke("search", "ok.py", "--max-bach", "3").err.endswith("hint: did you mean --max-batch?\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("search ok.py --buckets 128", "--buckets is an option of autotune max-batch"),
+        ("max-batch ok.py --trials 3", "--trials is an option of autotune search"),
+        ("predict ok.py --output=x", "--output is an option of autotune search and autotune max-batch"),
+    ],
+)
+def test_an_option_of_another_search_is_told_from_those_of_the_users_file(
+    invoke: Invoke, typed: str, hint: str
+) -> None:
+    assert invoke(*typed.split()).err.endswith(f"hint: {hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("search ok.py --trials x", "autotune search --help says of --trials: Settings the sampler may propose"),
+        ("search ok.py --memory-limit", "autotune search --help\n"),
+        ("runs show", "autotune runs show --help\n"),
+    ],
+)
+def test_the_hint_says_what_an_option_is_for(invoke: Invoke, typed: str, hint: str) -> None:
+    assert f"\nhint: {hint}" in invoke(*typed.split()).err
 
 
 def test_a_usage_error_of_the_plan_is_json_too(invoke: Invoke, fake: FakeApi) -> None:
@@ -144,6 +168,46 @@ def test_a_usage_error_of_the_plan_is_json_too(invoke: Invoke, fake: FakeApi) ->
     assert content["settings"] is None
     assert content["workload"]["ref"] == "model.py"
     assert content["error"]["hint"] == "give --accumulate 1 or more"
+
+
+@pytest.mark.parametrize("typed", ["search --json", "max-batch ok.py --json --seed x", "check --json --at never"])
+def test_a_command_line_that_cannot_be_read_is_json_too(invoke: Invoke, typed: str) -> None:
+    ended = invoke(*typed.split())
+    content = json.loads(ended.out)
+    assert ended.code == 2
+    assert (content["complete"], content["batch"]["max_batch"]) == (False, None)
+    assert f"error: {content['error']['message']}\nhint: {content['error']['hint']}\n" == ended.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "kind"),
+    [
+        ("runs show zz --json", 5, "store"),
+        ("inspect --json", 2, "usage"),
+        ("runs ls --limit 0 --json", 2, "usage"),
+        ("export --to hf --json", 2, "usage"),
+    ],
+)
+def test_under_json_other_commands_say_why_they_have_no_answer(
+    invoke: Invoke, fake: FakeApi, typed: str, code: int, kind: str
+) -> None:
+    fake.error = StoreError("it failed")
+    ended = invoke(*typed.split())
+    content = json.loads(ended.out)["error"]
+    assert (ended.code, content["kind"]) == (code, kind)
+    assert f"error: {content['message']}\n" in ended.err
+
+
+def test_an_interruption_is_json_too(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = Stopped(signal.SIGTERM)
+    ended = invoke("inspect", "model.py", "--json")
+    assert ended.code == 143
+    assert json.loads(ended.out)["error"]["kind"] == "interrupted"
+
+
+def test_json_of_the_users_own_file_is_theirs(invoke: Invoke, fake: FakeApi) -> None:
+    fake.error = NothingFits("it failed")
+    assert invoke("search", "model.py", "--", "--json").out == ""
 
 
 def test_an_unexpected_exception_is_called_a_bug_and_shown_whole(invoke: Invoke, fake: FakeApi) -> None:

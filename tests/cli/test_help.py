@@ -10,7 +10,7 @@ from typer.main import get_command
 from autotune.cli.app import app, run
 from tests.cli.conftest import Invoke
 
-README = Path(__file__).parents[2] / "README.md"
+DOCS = Path(__file__).parents[2] / "docs" / "README.md"
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -64,12 +64,21 @@ def test_help_is_plain_and_ends_well(invoke: Invoke, path: tuple[str, ...]) -> N
     assert "..." not in ended.out.partition("Commands:")[2]  # one line has room for what a command does
 
 
-@pytest.mark.skipif(not README.exists(), reason="the checkout has no README")
+@pytest.mark.skipif(not DOCS.exists(), reason="the checkout has no docs")
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_is_documented(path: tuple[str, ...]) -> None:
-    assert f"autotune {' '.join(path)}" in README.read_text(encoding="utf-8")
+    assert f"autotune {' '.join(path)}" in DOCS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ["predict", "diagnose"])
+def test_a_command_that_takes_no_training_command_does_not_offer_it(path: str) -> None:
+    said = {param.name: param.help for param in COMMANDS[(path,)].params}
+    assert "training command" not in said["model"]
+    assert "For search, max-batch and inspect a training command" in said["args"]
 
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
-    assert capsys.readouterr().out.startswith("Usage: autotune [OPTIONS] COMMAND")
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: autotune [OPTIONS] COMMAND")
+    assert "..." not in out.partition("Commands:")[2]  # one line has room for what a command does

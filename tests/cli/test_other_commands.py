@@ -74,6 +74,14 @@ def test_init_does_not_overwrite_unless_forced(invoke: Invoke) -> None:
     assert Path("mine.py").read_text() == MODEL_FILE
 
 
+def test_init_writes_no_file_that_could_not_be_searched(invoke: Invoke) -> None:
+    Path("my notes.txt").write_text("mine")
+    ended = invoke("init", "my notes.txt", "--force")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "error: my notes.txt is no name for a Python file\nhint: autotune init 'my notes.py'\n"
+    assert Path("my notes.txt").read_text() == "mine"
+
+
 def test_init_into_nowhere_says_so(invoke: Invoke) -> None:
     ended = invoke("init", "no where/model.py")
     assert ended.code == 2

@@ -132,3 +132,32 @@ def test_a_name_that_the_encoding_lacks_does_not_end_a_command(tmp_path: Path) -
     )
     assert done.returncode == 0
     assert done.stdout.startswith("wrote mod\\xe8le.py;")
+
+
+def _in_a_shell(command: str, tmp_path: Path) -> tuple[int, str, str]:
+    words = f'exec "{sys.executable}" -m autotune {command}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "AUTOTUNE_STORAGE": str(tmp_path / "ledger")}
+    done = subprocess.run(
+        ["bash", "-c", words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("command", ["schema", "search --help"])
+def test_a_full_disk_behind_stdout_is_trouble_and_no_bug(command: str, tmp_path: Path) -> None:
+    code, _, err = _in_a_shell(f"{command} >/dev/full", tmp_path)
+    assert code == 5
+    assert err == "error: cannot write: No space left on device\nhint: make room on the disk: df -h\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_an_error_keeps_its_exit_code_where_no_stream_has_room(tmp_path: Path) -> None:
+    assert _in_a_shell("runs show zz --json >/dev/full 2>/dev/full", tmp_path)[0] == 2
+
+
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
+    # Else the file that is opened next is stdout, for this process and its children.
+    assert _in_a_shell("init >&- 2>&-", tmp_path) == (0, "", "")
+    assert (tmp_path / "model.py").read_text().startswith('"""')
+    assert _in_a_shell("schema --of nothing 2>&-", tmp_path) == (2, "", "")

@@ -76,7 +76,7 @@ def test_a_refused_command_leaves_its_document_under_json(planned: Invoke) -> No
 def test_the_help_of_every_search_shows_both_ways(invoke: Invoke) -> None:
     for name in ("search", "max-batch", "inspect"):
         text = " ".join(invoke(name, "--help").out.split())
-        assert "or leave it out and give a training command" in text
+        assert "a training command in place of MODEL" in text
         assert "-- python train.py --bs {batch}" in text
         assert "--set" in text and "batch=env:BATCH_SIZE" in text
 

@@ -44,7 +44,7 @@ Probe = Callable[..., ProbeResult]
 
 @pytest.fixture(autouse=True)
 def ordered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread, and a heap that does not depend on chance (see README): memory is the same from run to run."""
+    """One thread, and a heap that does not depend on chance (see docs/memory.md): memory is the same from run to run."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -72,7 +72,7 @@ def test_the_makefile_searches_once_checks_and_trains_and_does_not_train_where_t
     (tmp_path / "model.py").write_text((ROOT / "examples" / "train_with_config.py").read_text())
     (tmp_path / "autotune").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m autotune "$@"\n')
     (tmp_path / "autotune").chmod(0o755)
-    # a heap that does not depend on chance (see README)
+    # a heap that does not depend on chance (see docs/memory.md)
     environment = forking_environment(AUTOTUNE_STORAGE=str(tmp_path / "ledger"), MALLOC_MMAP_THRESHOLD_="131072")
     environment["PATH"] = f"{tmp_path}:{Path(sys.executable).parent}:{environment['PATH']}"
 

@@ -1,5 +1,6 @@
 """What a plan refuses, with the value and the next step, and what it takes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from autotune import api
 from autotune.errors import UsageError
+from autotune.planning import PlanOptions
 from autotune.units import GIB
 
 FILE = str(Path(__file__).parent.parent.parent / "examples" / "tiny_gpt.py")
@@ -35,6 +37,12 @@ FILE = str(Path(__file__).parent.parent.parent / "examples" / "tiny_gpt.py")
         ("memory_limit", 1.5),
         ("precision", "fp8"),
         ("allocator", "expandable segments"),
+        ("allow", "precision"),
+        ("fix", "compile"),
+        ("forbid", [3]),
+        ("script_args", "--hidden 5"),
+        ("templates", "precision=--amp"),
+        ("command", "python train.py --bs {batch}"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused_with_the_value_and_a_hint(option: str, value: Any) -> None:
@@ -42,6 +50,64 @@ def test_a_value_that_makes_no_sense_is_refused_with_the_value_and_a_hint(option
         api.plan(FILE, **{option: value})
     assert str(value) in raised.value.message
     assert raised.value.hint
+
+
+def test_the_option_that_a_hint_names_exists() -> None:
+    hints = []
+    wrong: list[PlanOptions] = [{"timeout_s": -1}, {"time_budget_s": -1}, {"device_wait_s": -1}]
+    for options in wrong:
+        with pytest.raises(UsageError) as raised:
+            api.plan(FILE, **options)
+        hints.append(raised.value.hint)
+    assert [hint.split("(")[1].split(")")[0] for hint in hints] == ["--timeout", "--time-budget", "--device-wait"]
+    assert hints[2].endswith("from 0 on")
+
+
+@pytest.mark.parametrize("limit", ["much", "", "1e9", "-1"])
+def test_a_limit_that_is_no_size_is_said_once(limit: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        api.plan(FILE, memory_limit=limit)
+    assert raised.value.message == f"memory limit {limit!r} is not a size"
+    assert "40GB" in raised.value.hint
+
+
+def test_what_names_no_file_is_refused() -> None:
+    with pytest.raises(UsageError, match="None names no file and no module"):
+        api.plan(None)  # type: ignore[arg-type]
+    assert api.plan(Path(FILE)).source.ref == api.plan(FILE).source.ref  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        api.search,
+        api.search_kinds,
+        lambda plan: api.search_buckets(plan, [128]),
+        api.predict,
+        api.inspect,
+    ],
+)
+def test_a_file_in_place_of_a_plan_is_refused(call: Callable[[Any], object]) -> None:
+    with pytest.raises(UsageError, match=r"'model\.py' is no plan") as raised:
+        call("model.py")
+    assert "api.plan" in raised.value.hint
+
+
+def test_a_start_above_the_largest_size_is_refused() -> None:
+    with pytest.raises(UsageError, match="start_batch 9 is above max_batch 4"):
+        api.plan(FILE, start_batch=9, max_batch=4)
+    assert api.plan(FILE, start_batch=4, max_batch=4).start_batch == 4
+
+
+def test_one_section_of_a_diagnosis_may_be_given_as_text() -> None:
+    with pytest.raises(UsageError, match="section 'leak' is not known"):
+        api.diagnose(FILE, only="leak")
+
+
+def test_a_file_in_place_of_a_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="file is no folder"):
+        api.diagnose(FILE, output=tmp_path / "file")
 
 
 def test_a_bound_without_a_legal_size_is_refused() -> None:
