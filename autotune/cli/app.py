@@ -50,6 +50,7 @@ app = typer.Typer(
     help="Find the largest safe training batch of a PyTorch model, by short isolated probes of your own code.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: no boxes in pipes, and nothing to import
+    context_settings={"help_option_names": ["--help", "-h"]},  # of all commands
 )
 app.command("search")(search.search)
 app.command("max-batch")(max_batch.max_batch)

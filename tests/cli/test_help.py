@@ -62,6 +62,7 @@ def test_help_is_plain_and_ends_well(invoke: Invoke, path: tuple[str, ...]) -> N
     assert ended.out.startswith(f"Usage: autotune {' '.join(path)} ")
     assert ended.out.isascii()
     assert "..." not in ended.out.partition("Commands:")[2]  # one line has room for what a command does
+    assert invoke(*path, "-h") == ended
 
 
 @pytest.mark.skipif(not DOCS.exists(), reason="the checkout has no docs")
