@@ -21,14 +21,14 @@ class Batches:
         self,
         asked: int,
         known: tuple[int, Extents] | None = None,
-        begun: Callable[[], None] = lambda: None,
+        begun: Callable[[nn.Module], None] = lambda model: None,
         failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """
         Args:
             asked: samples that the command was told to take.
             known: another size that it was told before, and the extents of a batch that it trained on then.
-            begun: called before a model is called.
+            begun: called with a model that is about to be called.
             failed: called with what a model raised, whether or not somebody catches it.
         """
         self._asked = asked
@@ -147,7 +147,7 @@ class _Spy:
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling() and not torch.jit.is_tracing():  # type: ignore[no-untyped-call, attr-defined]
-            self._batches.begun()
+            self._batches.begun(model)
             self._batches.called(model, args, kwargs)
 
     def after(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
