@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from autotune.model import Phase
 from autotune.probe.command import watch
 from autotune.probe.command.orders import HookOrder
 from autotune.probe.command.watch import Watch
@@ -168,13 +169,14 @@ def test_the_time_of_a_step_is_without_the_evaluation_before_it_unless_there_is_
 def test_a_model_that_is_called_in_evaluation_mode_without_gradients_evaluates_until_it_trains_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    training, phases = Training(monkeypatch), []
-    phase = lambda: training.watch._recorder.phase  # type: ignore[union-attr]  # noqa: E731
+    training = Training(monkeypatch)
+    seen = training.watch._recorder
+    assert seen is not None
     training.evaluate(loader=False)
-    phases.append(phase())
+    phases = [seen.phase]
     training.model(torch.zeros(SIZE, 3))
-    phases.append(phase())
+    phases.append(seen.phase)
     with torch.no_grad():  # as of one network that makes samples for the other
         training.model(torch.zeros(SIZE, 3))
-    phases.append(phase())
-    assert phases == ["evaluate", "forward", "forward"]
+    phases.append(seen.phase)
+    assert phases == [Phase.EVALUATE, Phase.FORWARD, Phase.FORWARD]
