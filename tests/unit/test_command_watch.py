@@ -180,3 +180,16 @@ def test_a_model_that_is_called_in_evaluation_mode_without_gradients_evaluates_u
         training.model(torch.zeros(SIZE, 3))
     phases.append(seen.phase)
     assert phases == [Phase.EVALUATE, Phase.FORWARD, Phase.FORWARD]
+
+
+def test_a_closure_that_is_called_several_times_a_step_trains_on_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(monkeypatch)
+    with pytest.raises(Ended, match="0"):
+        for _ in range(2):
+            training.watch.before_step(training.optimizer)
+            for _ in range(5):
+                training.backward()
+            training.watch.after_step(training.optimizer)
+    (answer,) = training.said.answers
+    assert answer["measurement"]["steps_executed"] == 2
+    assert answer["measurement"]["micro_batches"] == 1

@@ -54,6 +54,8 @@ class Batches:
         self._fetches = 0
         self._calls: Counter[int] = Counter()
         """Of each model, by its id."""
+        self.in_step = False
+        """Whether an optimizer steps: a model called then, by a closure, is called with the same batch again."""
         self._size: int | None = None
 
     def fetched(self, batches: Any, batch: object | None) -> None:
@@ -74,7 +76,7 @@ class Batches:
         """A model was called with this."""
         if torch.is_grad_enabled() and not self._from_loader:
             self._fetched = (args, kwargs)
-            self._calls[id(model)] += 1
+            self._calls[id(model)] += not self.in_step
 
     def take(self) -> int:
         """Batches since it was last asked: that the loader gave, or that a single model was called with."""

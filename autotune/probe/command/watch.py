@@ -240,6 +240,7 @@ class Watch:
             self._optimizer = weakref.ref(optimizer)
             self._batches.look_at_models(_parameters(optimizer))
             self._note_composition(optimizer)
+        self._batches.in_step = True
         self._enter(Phase.OPTIMIZER)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -247,6 +248,7 @@ class Watch:
         recorder = self._recorder
         if not self._here() or recorder is None:
             return
+        self._batches.in_step = False
         if self._optimizer is None or self._optimizer() is not optimizer:
             self._enter(Phase.FORWARD)
             return
