@@ -101,7 +101,7 @@ class BatchFinder:
             settings=self.settings,
             complete=False,
         )
-        return Stop(reason=f"Time ran out; {_reason(answer, len(history), self.shown)}", answer=answer)
+        return Stop(reason=_reason(answer, len(history), self.shown), answer=answer)
 
     def _known(self, history: Sequence[ProbeResult]) -> list[ProbeResult]:
         """Those within the bounds: an older search with others may have left probes this one would never ask for."""
@@ -216,4 +216,5 @@ def _reason(answer: Answer, probes: int, shown: str) -> str:
         end = "the data set has no more samples for a larger one"
     else:
         end = "no larger one is allowed"
-    return f"Batch {answer.max_batch} is {shown} and {end}, after {probes} probes."
+    found = f"Batch {answer.max_batch} is {shown} and {end}, after {probes} probes."
+    return found if answer.complete else f"{found} Time ran out before the search was complete."

@@ -346,10 +346,8 @@ def test_when_time_is_out_the_best_of_the_sizes_certified_by_then_stands() -> No
     assert stop is not None and stop.answer is not None
     assert (stop.answer.max_batch, stop.answer.recommended_batch) == (100, 100)
     assert (stop.answer.refuted_at, stop.answer.limited_by, stop.answer.complete) == (101, "device_memory", False)
-    assert (
-        stop.reason
-        == f"Time ran out; Batch 100 is certified and 101 is refuted (device_memory), after {certified} probes."
-    )
+    found = f"Batch 100 is certified and 101 is refuted (device_memory), after {certified} probes."
+    assert stop.reason == f"{found} Time ran out before the search was complete."
 
 
 def test_a_size_certified_before_any_other_failed_says_that_larger_ones_may_fit() -> None:
