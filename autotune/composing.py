@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autotune.model import Budget, Machine, Plan, ProbeResult, WorkloadInfo
-from autotune.ports import Concluding, Strategy
+from autotune.ports import Strategy
 from autotune.units import MIB
 
 if TYPE_CHECKING:
-    from autotune.search.allocators import BestAllocator
     from autotune.search.loading import Finder
 
 CPU_NOISE_BYTES = 2 * MIB
@@ -44,7 +43,7 @@ class Composer:
             noise_bytes=CPU_NOISE_BYTES if self.machine.device == "cpu" else 0,
         )
 
-    def _of_training(self, history: Sequence[ProbeResult]) -> Strategy:
+    def _of_training(self, history: Sequence[ProbeResult]) -> "Finder":
         from autotune.search.allocators import BestAllocator
         from autotune.search.batch import BatchFinder
         from autotune.search.loading import LoadingFinder
@@ -99,15 +98,15 @@ class Composer:
             host_bytes=self._host_bytes,
         )
 
-    def _with_own_loader(self, finder: "BestAllocator | Finder") -> Strategy:
+    def _with_own_loader(self, finder: "Finder") -> "Finder":
         """The same, and whether the user's own loader runs with its workers, if it has any."""
-        from autotune.search.loading import OnceThrough, OwnLoaderFinder
+        from autotune.search.loading import OwnLoaderFinder
 
         loader = self.workload.loader
         if loader is None or not loader.workers:
             return finder
         return OwnLoaderFinder(
-            finder=finder if isinstance(finder, Concluding) else OnceThrough(finder=finder),
+            finder=finder,
             workers=loader.workers,
             pin_memory=loader.pin_memory,
             host_bytes=self._host_bytes,

@@ -15,6 +15,7 @@ from autotune.identity import search_key, version
 from autotune.model import (
     Answer,
     Budget,
+    Form,
     Machine,
     Outcome,
     Plan,
@@ -286,8 +287,11 @@ class Session:
                 ahead.close()
         if stop is None:
             held.finish(SearchState.INTERRUPTED, None, "the time budget ended")
+            certified = max((p.batch_size for p in probes if p.fits and p.form is Form.LONG), default=None)
+            so_far = "" if certified is None else f"; batch {certified} is certified, and may not be the largest"
             raise TimeRanOut(
-                f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probes, before an answer",
+                f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probes, before an answer"
+                f"{so_far}",
                 hint=f"run the same command again to go on with search {held.record.id}, with a larger --time-budget",
             )
         if stop.answer is not None:
@@ -351,7 +355,7 @@ class Session:
 
 
 def _nothing_stands(history: Sequence[ProbeResult]) -> None:
-    """What a search of the batch alone concludes before it is through: a limit that was not found is no answer."""
+    """What a confirmation concludes before it is through."""
 
 
 class _InBucket:

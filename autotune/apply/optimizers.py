@@ -12,13 +12,8 @@ from autotune.model import OptimizerKind
 
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
-_FLAGS: dict[OptimizerKind, dict[str, bool]] = {
-    OptimizerKind.FOR_LOOP: {"foreach": False, "fused": False},
-    OptimizerKind.FOREACH: {"foreach": True, "fused": False},
-    OptimizerKind.FUSED: {"foreach": False, "fused": True},
-}
-_NEEDED = {OptimizerKind.FOR_LOOP: "foreach", OptimizerKind.FOREACH: "foreach", OptimizerKind.FUSED: "fused"}
-
+CHOSEN_BY = {OptimizerKind.FOR_LOOP: "foreach", OptimizerKind.FOREACH: "foreach", OptimizerKind.FUSED: "fused"}
+"""Argument of PyTorch's optimizers that an implementation needs."""
 
 Maker = Callable[[type[Any], Iterable[Any], dict[str, Any]], Any]
 """(class, parameters or groups of them, options) -> an optimizer that works as one of the class does."""
@@ -63,7 +58,7 @@ def remake(optimizer: OptimizerT, kind: OptimizerKind, maker: Maker | None = Non
     flags = _flags(cls, kind)
     if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise Unsupported(f"the {cls.__name__} has taken steps; its implementation is chosen before the first")
-    taken = _parameters(cls)
+    taken = parameters_of(cls)
     options = {name: value for name, value in optimizer.defaults.items() if name in taken}
     if missing := sorted(taken - options.keys() - {"params"}):
         raise Unsupported(
@@ -83,10 +78,11 @@ def _flags(cls: type[torch.optim.Optimizer], kind: OptimizerKind) -> dict[str, b
     """The arguments that choose the implementation, as far as the class knows them."""
     if kind is OptimizerKind.DEFAULT:
         return {}
-    taken = _parameters(cls)
-    if _NEEDED[kind] not in taken:
+    taken = parameters_of(cls)
+    if CHOSEN_BY[kind] not in taken:
         raise Unsupported(f"{cls.__name__} has no choice of a {kind.value} implementation")
-    return {name: value for name, value in _FLAGS[kind].items() if name in taken}
+    flags = {"foreach": kind is OptimizerKind.FOREACH, "fused": kind is OptimizerKind.FUSED}
+    return {name: value for name, value in flags.items() if name in taken}
 
 
 def _alike(params: Iterable[Any]) -> list[Any]:
@@ -110,7 +106,7 @@ def _tensor(given: Any) -> Any:
     return given[1] if isinstance(given, tuple) else given
 
 
-def _parameters(cls: type) -> set[str]:
+def parameters_of(cls: type) -> set[str]:
     """Names that the constructor takes; ``**kwargs`` stands for those of the class above."""
     names: set[str] = set()
     for owner in cls.__mro__:

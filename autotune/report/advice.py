@@ -97,6 +97,21 @@ def _skipped_steps(result: SearchResult) -> Iterator[str]:
         )
 
 
+def _by_chance(result: SearchResult) -> Iterator[str]:
+    """A size that fits or not by the luck of the heap; of evaluations and lengths that vary the long form needs more anyway."""
+    if result.machine.device != "cpu" or result.workload.evaluates or result.workload.traits.varies:
+        return
+    probes = [p for p in result.probes if p.settings == result.settings]
+    failed = {p.batch_size for p in probes if p.outcome is Outcome.OUT_OF_MEMORY}
+    sizes = sorted(failed & {p.batch_size for p in probes if p.fits})
+    if sizes:
+        yield (
+            f"batch {sizes[0]} fitted in one probe and ran out of memory in another: chance cuts up the heap of a CPU process, "
+            "and training may have less luck than its probe; MALLOC_MMAP_THRESHOLD_=131072 in the environment of both, if it "
+            "is not there yet, takes that away"
+        )
+
+
 def _uneven_steps(result: SearchResult) -> Iterator[str]:
     probe = certificate(result, result.answer.recommended_batch)
     if probe is None:
@@ -208,6 +223,7 @@ _RULES: tuple[Callable[[SearchResult], Iterator[str]], ...] = (
     evaluation_advice,
     _not_compared,
     _skipped_steps,
+    _by_chance,
     _uneven_steps,
     _learning_rate,
     _spawned,

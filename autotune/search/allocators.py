@@ -52,6 +52,24 @@ class BestAllocator:
             return best
         return replace(winner, recommend=True).ask(_of(history, winner.settings))
 
+    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
+        """The best answer that stands, as of ``BatchFinder``: the largest batch under any allocator."""
+        reply = self.ask(history)
+        if isinstance(reply, Stop):
+            return reply if reply.answer is not None else None
+        found = []
+        for allocator in (self.finder.settings.allocator, *self.others):
+            leg = replace(self.finder, settings=replace(self.finder.settings, allocator=allocator), trace=False)
+            stop = leg.conclude(_of(history, leg.settings))
+            if stop is not None and stop.answer is not None:
+                found.append(replace(stop, answer=replace(stop.answer, complete=False)))
+        return max(found, key=_max_batch, default=None)
+
+
+def _max_batch(stop: Stop) -> int:
+    assert stop.answer is not None
+    return stop.answer.max_batch
+
 
 def _of(history: Sequence[ProbeResult], settings: Settings) -> list[ProbeResult]:
     """The probes that say something under these settings: their own, and recordings, which the allocator hardly matters to."""

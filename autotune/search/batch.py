@@ -20,12 +20,15 @@ from autotune.search.first_fit import first_fit
 from autotune.search.guide import guess, predict
 from autotune.search.legal import legal_step, telling_size
 from autotune.search.narrow import narrow
-from autotune.search.recommend import recommend
+from autotune.search.recommend import of_certified, recommend
 from autotune.search.trouble import hopeless, long_form_trouble
 
 LARGEST_SIZE = 1 << 24
 """Bound where neither the user nor the data set sets one: a workload whose memory does not depend on the batch must
 not grow for ever. More samples than any micro-batch in use."""
+
+NOT_SEARCHED = "not_searched"
+"""``limited_by`` of an answer, or its evaluation, where nothing larger was tried, or not to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +78,39 @@ class BatchFinder:
         reply = self._ask(history)
         return replace(reply, settings=self.settings) if isinstance(reply, Question) else reply
 
+    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
+        """The best answer that stands, for when time is out: where a size is to be recommended, the best of those that are
+        certified (``Answer.complete`` is False). Where the limit alone is asked for, one that was not found is no answer.
+        """
+        reply = self.ask(history)
+        if isinstance(reply, Stop):
+            return reply if reply.answer is not None else None
+        evidence = read(self._known(history))
+        if not self.recommend or not evidence.certified:
+            return None
+        low = evidence.certified[-1]
+        high = next((f for f in evidence.failed if f.size > low and f.is_ceiling), None)
+        step = legal_step(evidence, self.multiple_of)
+        answer = Answer(
+            max_batch=low,
+            refuted_at=high.size if high else None,
+            recommended_batch=of_certified(evidence),
+            limited_by=str(high.cause) if high else NOT_SEARCHED,
+            step=step,
+            holes=holes(evidence, step, low),
+            settings=self.settings,
+            complete=False,
+        )
+        return Stop(reason=_reason(answer, len(history), self.shown), answer=answer)
+
+    def _known(self, history: Sequence[ProbeResult]) -> list[ProbeResult]:
+        """Those within the bounds: an older search with others may have left probes this one would never ask for."""
+        limit, _ = self._limit(None)
+        return [p for p in history if p.batch_size % self.multiple_of == 0 and p.batch_size <= limit]
+
     def _ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         limit, _ = self._limit(None)
-        # An older search with other bounds may have left probes this one would never ask for.
-        known = [p for p in history if p.batch_size % self.multiple_of == 0 and p.batch_size <= limit]
+        known = self._known(history)
         evidence = read(known)
         if not evidence.findings:
             return self._record(self.multiple_of, limit) or Question(
@@ -178,8 +210,11 @@ def _recording_failed(known: Sequence[ProbeResult]) -> bool:
 def _reason(answer: Answer, probes: int, shown: str) -> str:
     if answer.refuted_at is not None:
         end = f"{answer.refuted_at} is refuted ({answer.limited_by})"
+    elif answer.limited_by == NOT_SEARCHED:
+        end = "no larger one is refuted"
     elif answer.limited_by == str(Cause.DATA_SET):
         end = "the data set has no more samples for a larger one"
     else:
         end = "no larger one is allowed"
-    return f"Batch {answer.max_batch} is {shown} and {end}, after {probes} probes."
+    found = f"Batch {answer.max_batch} is {shown} and {end}, after {probes} probes."
+    return found if answer.complete else f"{found} Time ran out before the search was complete."

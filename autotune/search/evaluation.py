@@ -8,7 +8,6 @@ together: a long probe at training's answer with evaluation at its own; where th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 from autotune.model import (
     Answer,
@@ -22,27 +21,13 @@ from autotune.model import (
     Stop,
 )
 from autotune.search.apart import Apart, plain
-from autotune.search.batch import BatchFinder
+from autotune.search.batch import NOT_SEARCHED, BatchFinder
 from autotune.search.evidence import read
+from autotune.search.loading import Finder
 
-NOT_SEARCHED = "not_searched"
-"""``Evaluation.limited_by`` where nothing larger was tried."""
 AS_ASKED = "eval_batch"
-"""... and where evaluation ran at the size asked for."""
+"""``Evaluation.limited_by`` where evaluation ran at the size asked for."""
 _NOT_ITS_FAULT = frozenset({Cause.ENVIRONMENT, Cause.OTHERS})
-
-
-class Finder(Protocol):
-    """What looks for the training batch."""
-
-    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
-        """Return the next probe or stop."""
-        ...
-
-
-@runtime_checkable
-class _Concludes(Protocol):
-    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +59,7 @@ class EvaluationFinder:
         apart = Apart.of(history)
         stop: Question | Stop | None = self.finder.ask(apart.training)
         if isinstance(stop, Question):
-            stop = self.finder.conclude(apart.training) if isinstance(self.finder, _Concludes) else None
+            stop = self.finder.conclude(apart.training)
         if stop is None or stop.answer is None:
             return None
         known = _so_far(apart, stop.answer)

@@ -17,16 +17,8 @@ _GAIN = 1.05
 """More workers that load faster by less than this are not worth their memory."""
 
 
-class Asking(Protocol):
-    """What finds the batch."""
-
-    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
-        """Return the next probe or stop."""
-        ...
-
-
 class Finder(Protocol):
-    """What finds the settings."""
+    """What finds the batch, or the settings."""
 
     def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
         """Return the next probe or stop."""
@@ -114,22 +106,6 @@ class LoadingFinder:
         """Whether a loading probe failed: it says nothing against the settings, and is not repeated."""
         room = _room(answer, history, self.host_bytes)
         return any(not p.fits or not has_room(p, room) for p in self._here(answer, history))
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnceThrough:
-    """A strategy that has no answer before it is through, as one that has it from then on."""
-
-    finder: Asking
-
-    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
-        """Return the next probe or stop."""
-        return self.finder.ask(history)
-
-    def conclude(self, history: Sequence[ProbeResult]) -> Stop | None:
-        """The answer, if this is what it says."""
-        reply = self.finder.ask(history)
-        return reply if isinstance(reply, Stop) and reply.answer is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

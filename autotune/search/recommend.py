@@ -55,7 +55,14 @@ def recommend(evidence: Evidence, history: Sequence[ProbeResult], *, step: int, 
         return candidate
     if asked.count(Form.LONG) < _CERTIFICATIONS:
         return Question(batch_size=candidate, form=Form.LONG, reason=Reason.RECOMMEND)
-    return _smallest_fast({size: speeds[size] for size in evidence.certified if size in speeds})
+    return of_certified(evidence)
+
+
+def of_certified(evidence: Evidence) -> int:
+    """The smallest fast one of the sizes that are certified already; the largest where none of them was timed."""
+    found = {size: evidence.findings[size].probe.samples_per_second for size in evidence.certified}
+    speeds = {size: speed for size, speed in found.items() if speed is not None}
+    return _smallest_fast(speeds) if speeds else evidence.certified[-1]
 
 
 def _fast(speeds: Mapping[int, float]) -> float:

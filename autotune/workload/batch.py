@@ -48,6 +48,11 @@ def replace_leaves(batch: object, applies: Callable[[object], bool], change: Cal
     return part
 
 
+def map_tensors(batch: object, change: Callable[[torch.Tensor], object]) -> object:
+    """A batch of the same form with its tensors changed."""
+    return replace_leaves(batch, lambda leaf: isinstance(leaf, torch.Tensor), change)
+
+
 def is_moved(batch: object) -> bool:
     """Whether ``to_device`` finds anything in the batch to move."""
     found = []
@@ -65,6 +70,11 @@ def tensors(batch: object) -> list[torch.Tensor]:
     if isinstance(batch, torch.Tensor):
         return [batch]
     return [tensor for _, part in _entries(batch) for tensor in tensors(part)]
+
+
+def first_length(batch: object) -> int:
+    """Length of the first tensor that has one; 1 where none has."""
+    return next((len(tensor) for tensor in tensors(batch) if tensor.dim() > 0), 1)
 
 
 def batch_bytes(batch: object) -> int:

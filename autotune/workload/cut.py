@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from autotune.errors import WorkloadError
-from autotune.workload.batch import replace_leaves, tensors
+from autotune.workload.batch import map_tensors, tensors
 
 _ATTEMPTS = 8
 """Times that a smaller share is tried where the user's function leaves more than it was asked for."""
@@ -99,7 +99,7 @@ def _in_words(shapes: Shapes) -> str:
 
 def _compact(batch: object) -> object:
     """The same without the memory of what was cut off, which a slice holds on to and a bucket's own batch never had."""
-    return replace_leaves(batch, lambda leaf: isinstance(leaf, torch.Tensor), _own)
+    return map_tensors(batch, _own)
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,7 @@ def door(what: str, doing: str = "loading it") -> Iterator[None]:
         first_line = next(iter(str(error).splitlines()), "")
         raise WorkloadError(
             f"{what} raised {type(error).__name__} while autotune was {doing}: {first_line}",
-            hint=_hint(error),
+            hint=_hint(error, what),
             detail=user_traceback(error),
         ) from error
 
@@ -53,14 +53,23 @@ def _exit_hint(error: SystemExit) -> str:
     return f"put the part that runs the program {_GUARD}"
 
 
-def _hint(error: Exception) -> str:
+def _hint(error: Exception, what: str) -> str:
     if isinstance(error, SyntaxError):
         return f"correct line {error.lineno} of {error.filename}"
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return _package_hint(Path(what).with_suffix("").parts)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _missing_hint(error.name)
     if any(text in str(error).lower() for text in _NO_DEVICE):
         return "return the model on the CPU: autotune moves it to the device"
     return "running the file with python shows the same error; what only training needs belongs " + _GUARD
+
+
+def _package_hint(parts: tuple[str, ...]) -> str:
+    """``parts`` of the file's path."""
+    if len(parts) > 1 and all(part.isidentifier() for part in parts):
+        return f"it is part of a package: name it as a module, {'.'.join(parts)}"
+    return f"it is part of a package: name it as a module, from the folder that the package is in: PACKAGE.{parts[-1]}"
 
 
 def _missing_hint(module: str) -> str:

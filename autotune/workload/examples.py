@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from autotune.errors import WorkloadError
-from autotune.workload.batch import describe, replace_leaves, tensors
+from autotune.workload.batch import describe, map_tensors, tensors
 from autotune.workload.parts import accepts
 
 _NAMES = ("example_inputs", "example_input_array")
@@ -30,7 +30,7 @@ def batch_maker(make_model: Callable[[], object], name: str) -> Callable[[int], 
     def make_batch(batch_size: int) -> object:
         if not known:
             known.append(_example(getattr(make_model(), name), name))
-        return replace_leaves(known[0], lambda part: isinstance(part, torch.Tensor), lambda t: _resize(t, batch_size))
+        return map_tensors(known[0], lambda tensor: _resize(tensor, batch_size))
 
     return make_batch
 

@@ -144,11 +144,10 @@ def _refusal(parts: dict[str, object], error: Exception) -> UsageError:
         return UsageError(
             f"the functions cannot be sent to a probe process together: {error}", hint=_hint("make_batch")
         )
+    where, what = find_culprit(parts[name], _can_leave)
     if is_module(parts[name]):
-        where, what = find_culprit(parts[name], _can_leave)
         owner, hint = "the model", "pass a function make_model() that builds it, or a path: find_max_batch('model.py')"
     else:
-        where, what = find_culprit(parts[name], _can_leave)
         owner, hint = name, _hint(name)
     used = f"it holds `{where}`, {what}" if where else f"it is {what}"
     reason = next(iter(str(error).splitlines()), type(error).__name__)

@@ -11,7 +11,7 @@ import torch
 
 from autotune.apply import Unsupported
 from autotune.model import LoaderInfo
-from autotune.workload.batch import batch_bytes, replace_leaves, tensors
+from autotune.workload.batch import batch_bytes, map_tensors, tensors
 from autotune.workload.dataset import Clock, Counted, Within
 from autotune.workload.lengths import equally_long
 from autotune.workload.sizes import MOST_SECONDS
@@ -131,6 +131,6 @@ class _Kept:
     def again(self) -> object:
         """The batch."""
         if self._batch is not None:
-            return replace_leaves(self._batch, lambda leaf: isinstance(leaf, torch.Tensor), torch.clone)
+            return map_tensors(self._batch, torch.clone)
         self._file.seek(0)
         return torch.load(self._file, weights_only=False)  # written above, by this process

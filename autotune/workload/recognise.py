@@ -28,10 +28,6 @@ from autotune.workload.parts import BATCH_DIM, BATCHES, FORMS, accepts
 from autotune.workload.seen import kind_of
 
 _TASK = "autotune_task"
-_OPTIONAL = (
-    *("loss", "make_optimizer", "evaluate", "make_loader", "make_dataset", "collate", "shorten", "make_plan"),
-    BATCH_DIM,
-)
 
 
 def recognise(module: ModuleType, target: str, name: str) -> Found:
@@ -184,11 +180,9 @@ class _Finder:
         return assemble(members, self._target, model=found, why="a function of the file")
 
     def _of_task(self, task: object, name: str, why: str) -> Found:
-        """A task object; what it does not have is taken from the file."""
-        own = self._members(task)
-        members = {**{key: value for key, value in self._members(self._module).items() if key in _OPTIONAL}, **own}
-        if any(name in own for name in BATCHES):  # the file's own data then belongs to another task
-            members = {key: value for key, value in members.items() if key not in BATCHES or key in own}
+        """A task object; what it does not have is taken from the file, but for batches, which belong to another task."""
+        of_file = {key: value for key, value in self._members(self._module).items() if key not in BATCHES}
+        members = {**of_file, **self._members(task)}
         found = Recognised(what="model", found=f"{name}.make_model()", why=why)
         return assemble(members, f"{self._target}:{name}", model=found, why=f"a method of {name}, or of the file")
 

@@ -15,6 +15,7 @@ from torch.utils import _foreach_utils
 
 from autotune.apply import Unsupported, sharding
 from autotune.apply.blocks import find_blocks, own_switch
+from autotune.apply.optimizers import CHOSEN_BY, parameters_of
 from autotune.apply.splitting import plan_of
 from autotune.model import OptimizerKind, Settings, Traits
 from autotune.workload.task import Workload
@@ -22,8 +23,6 @@ from autotune.workload.task import Workload
 _HALF = (torch.float16, torch.bfloat16)
 _SDPA = "scaled_dot_product_attention"
 _CONVOLUTIONS = frozenset({"conv2d", "conv_transpose2d"})
-_FLAGS = {OptimizerKind.FOR_LOOP: "foreach", OptimizerKind.FOREACH: "foreach", OptimizerKind.FUSED: "fused"}
-"""Argument of PyTorch's optimizers that chooses the implementation."""
 
 
 def traits_of(model: nn.Module, optimizer: torch.optim.Optimizer, workload: Workload, device: str) -> Traits:
@@ -67,22 +66,9 @@ def _shard_trouble(model: nn.Module) -> str:
 
 def optimizer_kinds(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:
     """Implementations that the optimizer's class can be asked for on this kind of device, in the order of the enum."""
-    taken = _parameters(type(optimizer)) & optimizer.defaults.keys()
-    kinds = [kind for kind, flag in _FLAGS.items() if flag in taken]
+    taken = parameters_of(type(optimizer)) & optimizer.defaults.keys()
+    kinds = [kind for kind, flag in CHOSEN_BY.items() if flag in taken]
     return tuple(str(kind) for kind in kinds if kind is not OptimizerKind.FUSED or _is_fused(type(optimizer), device))
-
-
-def _parameters(cls: type) -> set[str]:
-    """Names that the constructor takes; ``**kwargs`` stands for those of the class above."""
-    names: set[str] = set()
-    for owner in cls.__mro__:
-        if "__init__" not in vars(owner):
-            continue
-        parameters = inspect.signature(vars(owner)["__init__"]).parameters.values()
-        names |= {parameter.name for parameter in parameters}
-        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
-            break
-    return names
 
 
 def _is_fused(cls: type, device: str) -> bool:

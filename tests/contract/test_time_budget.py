@@ -13,7 +13,7 @@ from autotune.model import Budget, Form, Plan, Precision, ProbeResult, Question,
 from autotune.ports import Prober
 from autotune.session import Session
 from autotune.storage.store import Store
-from tests.contract.searching import MACHINE, Notes, plan, workload
+from tests.contract.searching import BUDGET, MACHINE, PER_SAMPLE_BYTES, Notes, plan, planted, workload
 from tests.fakes import EVALUATION_FAILS, result
 from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_settings import TRAITS, PlantedMachine, space_of
@@ -144,3 +144,26 @@ def test_who_goes_on_with_a_search_has_the_whole_of_a_new_budget(store: Store, c
     assert found.new_probes < len(found.probes), "the first command's are used again"
     assert 40.0 < prober.now - before <= 80.0 + PROBE_S
     assert found.answer.settings is not None and found.answer.settings.precision is Precision.BF16
+
+
+def of_the_batch(store: Store, clock: Clock, time_budget_s: float, *, recommend: bool) -> SearchResult:
+    """The long form needs more than the short one, so that batch 9 is certified, by the seventh probe, before the limit, 11."""
+    prober = Lasting(replace(planted(), long_extra_bytes=4 * PER_SAMPLE_BYTES))
+    clock.now = lambda: prober.now
+    asked = replace(plan(), recommend=recommend, time_budget_s=time_budget_s)
+    return Session(asked, store, prober, Notes(), workload(), MACHINE, BUDGET, 0.0).run(fresh=True)
+
+
+def test_a_search_of_the_batch_alone_has_the_best_that_is_certified_when_time_is_up(store: Store, clock: Clock) -> None:
+    found = of_the_batch(store, clock, 7 * PROBE_S, recommend=True)
+    assert (found.answer.max_batch, found.answer.refuted_at, found.answer.complete) == (9, 15, False)
+    assert any("time ran out before the search was complete" in warning for warning in found.warnings)
+
+
+def test_where_the_limit_alone_is_asked_for_what_is_certified_is_said_and_is_no_answer(
+    store: Store, clock: Clock
+) -> None:
+    with pytest.raises(TimeRanOut, match=r"before an answer; batch 9 is certified, and may not be the largest$"):
+        of_the_batch(store, clock, 7 * PROBE_S, recommend=False)
+    with pytest.raises(TimeRanOut, match=r"before an answer$"):
+        of_the_batch(store, clock, PROBE_S, recommend=False)

@@ -114,8 +114,9 @@ def test_batches_that_the_file_makes_come_first(tmp_path: Path) -> None:
         + OPTIMIZERS
         + "def make_batch(batch_size):\n    return torch.zeros(batch_size, 4), torch.ones(batch_size, 1)\n"
     )
-    workload = written(tmp_path, text)
+    workload = written(tmp_path, text + "batch_dim = 1\n")
     assert found(workload)["batch"] == "make_batch(batch_size)"
+    assert found(workload)["samples"] == "counted by dimension 1 of each tensor"
     assert found(workload)["train step"] == "Lit.training_step"
     assert float(workload.loss(workload.make_model(), workload.make_batch(3)).detach()) >= 0
 

@@ -88,6 +88,14 @@ def test_an_object_an_annotated_function_and_a_subclass_are_found(tmp_path: Path
     assert workload.loss(workload.make_model(), workload.make_batch(2)).requires_grad
 
 
+def test_batches_that_the_file_makes_come_first_and_are_counted_as_it_says(tmp_path: Path) -> None:
+    batches = "def make_batch(batch_size):\n    return {'x': torch.zeros(4, batch_size)}\nbatch_dim = 1\n"
+    workload = written(tmp_path, MADE.format(args="{}", more="") + batches)
+    assert found(workload)["batch"] == "make_batch(batch_size)"
+    assert workload.make_counted(3)[1] == 3
+    assert found(workload)["samples"] == "counted by dimension 1 of each tensor"
+
+
 def test_a_function_of_any_name_is_taken_by_name(tmp_path: Path) -> None:
     text = "def fit(width=4):\n    return Trainer(nn.Linear(width, 1), {}, rows)\n"
     assert found(written(tmp_path, text, "fit"))["model"] == "fit().model, a Linear"

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from autotune.model import Answer, Form, ProbeResult, Question, Reason, Stop
+from autotune.model import Answer, Form, ProbeResult, Question, Reason, Settings, Stop
+from autotune.search.allocators import BestAllocator
 from autotune.search.batch import BatchFinder
 from tests.fakes import BROKEN_MACHINE, BUDGET, BUG, OUT_OF_MEMORY, REJECTED, FakeProber, Fault, drive, result
 
@@ -333,3 +334,43 @@ def test_a_recommendation_interrupted_at_any_probe_goes_on_as_before(step_second
     stop, history = drive(search, prober, replace(BUDGET, limit_bytes=400))
     again = after_recording(400, step_seconds)
     assert [again.ask(tuple(history[:n])) for n in range(len(history) + 1)] == [*prober.asked, stop]
+
+
+def test_when_time_is_out_the_best_of_the_sizes_certified_by_then_stands() -> None:
+    prober = FakeProber(step_seconds=lambda size: 1.0 if size <= 40 else size / 40)
+    finder = BatchFinder()
+    _, history = drive(finder, prober, replace(BUDGET, limit_bytes=100))
+    certified = next(n for n, p in enumerate(history, 1) if p.form is Form.LONG and p.fits)
+    assert finder.conclude(history[: certified - 1]) is None
+    stop = finder.conclude(history[:certified])
+    assert stop is not None and stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.recommended_batch) == (100, 100)
+    assert (stop.answer.refuted_at, stop.answer.limited_by, stop.answer.complete) == (101, "device_memory", False)
+    found = f"Batch 100 is certified and 101 is refuted (device_memory), after {certified} probes."
+    assert stop.reason == f"{found} Time ran out before the search was complete."
+
+
+def test_a_size_certified_before_any_other_failed_says_that_larger_ones_may_fit() -> None:
+    finder = BatchFinder()
+    history = [result(8), result(8, Form.LONG, step_seconds=1.0), result(16, Form.LONG, step_seconds=3.0), result(32)]
+    stop = finder.conclude(history)
+    assert stop is not None and stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.recommended_batch, stop.answer.refuted_at) == (16, 8, None)
+    assert stop.answer.limited_by == "not_searched"
+
+
+def test_where_the_limit_alone_is_asked_for_one_that_was_not_found_is_no_answer() -> None:
+    found, history = BatchFinder(recommend=False), [result(8), result(8, Form.LONG, step_seconds=1.0)]
+    assert found.conclude(history) is None
+    whole, history = drive(found, FakeProber(), replace(BUDGET, limit_bytes=20))
+    assert found.conclude(history) == whole
+
+
+def test_under_several_allocators_the_largest_batch_that_is_certified_stands() -> None:
+    others = Settings(allocator="expandable_segments:True")
+    finder = BestAllocator(BatchFinder(), (others.allocator,))
+    history = [result(8, Form.LONG, step_seconds=1.0), result(9, Form.LONG, OUT_OF_MEMORY)]
+    history += [result(9, Form.LONG, settings=others, step_seconds=1.0)]
+    stop = finder.conclude(history)
+    assert stop is not None and stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.settings, stop.answer.complete) == (9, others, False)

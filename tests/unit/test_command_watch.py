@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from autotune.model import Phase
 from autotune.probe.command import watch
 from autotune.probe.command.orders import HookOrder
 from autotune.probe.command.watch import Watch
@@ -70,9 +71,13 @@ class Training:
         self.backward()
         self.step()
 
-    def evaluate(self) -> None:
+    def evaluate(self, loader: bool) -> None:
+        self.model.eval()
         with torch.no_grad():
-            self.fetch()
+            if loader:
+                self.fetch()
+            self.model(torch.zeros(SIZE, 3))
+        self.model.train()
 
     def backward(self) -> None:
         loss = self.model(torch.zeros(SIZE, 3)).sum()
@@ -144,17 +149,47 @@ def test_a_batch_that_was_left_without_memory_running_out_is_none_of_the_tools_b
     assert "raised" not in training.said.answers[0]
 
 
+@pytest.mark.parametrize("loader", [True, False])
 @pytest.mark.parametrize(("evaluates_before", "timed"), [((), 4), ((3,), 3), ((2, 4), 2), ((2, 3, 4, 5), 4)])
 def test_the_time_of_a_step_is_without_the_evaluation_before_it_unless_there_is_always_one(
-    monkeypatch: pytest.MonkeyPatch, evaluates_before: tuple[int, ...], timed: int
+    monkeypatch: pytest.MonkeyPatch, evaluates_before: tuple[int, ...], timed: int, loader: bool
 ) -> None:
     training = Training(monkeypatch, steps=5)
     with pytest.raises(Ended, match="0"):
         for number in range(1, 6):
             if number in evaluates_before:
-                training.evaluate()
+                training.evaluate(loader)
             training.whole_step()
     (answer,) = training.said.answers
     assert answer["measurement"]["steps_executed"] == 5
     assert len(answer["measurement"]["step_seconds"]) == timed
     assert answer["measurement"]["evaluated"] is bool(evaluates_before)
+
+
+def test_a_model_that_is_called_in_evaluation_mode_without_gradients_evaluates_until_it_trains_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training(monkeypatch)
+    seen = training.watch._recorder
+    assert seen is not None
+    training.evaluate(loader=False)
+    phases = [seen.phase]
+    training.model(torch.zeros(SIZE, 3))
+    phases.append(seen.phase)
+    with torch.no_grad():  # as of one network that makes samples for the other
+        training.model(torch.zeros(SIZE, 3))
+    phases.append(seen.phase)
+    assert phases == [Phase.EVALUATE, Phase.FORWARD, Phase.FORWARD]
+
+
+def test_a_closure_that_is_called_several_times_a_step_trains_on_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(monkeypatch)
+    with pytest.raises(Ended, match="0"):
+        for _ in range(2):
+            training.watch.before_step(training.optimizer)
+            for _ in range(5):
+                training.backward()
+            training.watch.after_step(training.optimizer)
+    (answer,) = training.said.answers
+    assert answer["measurement"]["steps_executed"] == 2
+    assert answer["measurement"]["micro_batches"] == 1

@@ -15,7 +15,7 @@ from autotune.probe.tenants import disturbance
 from autotune.search.allocators import BestAllocator
 from autotune.search.batch import BatchFinder
 from autotune.search.evaluation import EvaluationFinder
-from autotune.search.loading import OnceThrough, OwnLoaderFinder
+from autotune.search.loading import OwnLoaderFinder
 from autotune.session import Session
 from autotune.storage.store import Store
 from autotune.units import GIB
@@ -61,7 +61,7 @@ def evaluating() -> tuple[Strategy, Prober]:
 
 
 def loading() -> tuple[Strategy, Prober]:
-    finder = OwnLoaderFinder(finder=OnceThrough(finder=BatchFinder()), workers=4, pin_memory=False)
+    finder = OwnLoaderFinder(finder=BatchFinder(), workers=4, pin_memory=False)
     return finder, FakeProber(per_sample_bytes=20, step_seconds=lambda size: 1.0)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from autotune.model import Answer, Cause, Form, Measurement, Outcome, ProbeResult, Question, Reason, Settings, Stop
-from autotune.search.loading import LoadingFinder, OnceThrough, OwnLoaderFinder
+from autotune.search.loading import LoadingFinder, OwnLoaderFinder
 from tests.fakes import BROKEN_MACHINE, Fault, result
 
 SETTINGS = Settings()
@@ -172,7 +172,7 @@ def test_more_workers_are_not_tried_once_they_leave_no_room_for_the_training() -
 
 
 def test_a_search_that_was_through_before_its_loader_was_tried_has_its_answer() -> None:
-    through = OnceThrough(finder=Found(Stop(reason="found", answer=ANSWER)))
-    finder = OwnLoaderFinder(finder=through, workers=2, pin_memory=False)
+    found = Found(Stop(reason="found", answer=ANSWER))
+    finder = OwnLoaderFinder(finder=found, workers=2, pin_memory=False)
     stop = finder.conclude([TRAINED])
     assert stop is not None and stop.answer == ANSWER

@@ -194,3 +194,24 @@ def test_spawned_probes_are_mentioned_unless_somebody_did() -> None:
     )
     told = replace(spawned, warnings=("fork is unsafe: threads; using spawn",))
     assert advice(told) == told.warnings
+
+
+@pytest.mark.parametrize(
+    ("device", "evaluates", "varies", "said"),
+    [
+        ("cpu", False, False, True),
+        ("cuda", False, False, False),
+        ("cpu", True, False, False),
+        ("cpu", False, True, False),
+    ],
+)
+def test_a_size_that_fits_by_the_luck_of_the_heap_is_said(
+    device: str, evaluates: bool, varies: bool, said: bool
+) -> None:
+    result = replace(
+        with_answer(fitting(28), failing(28, form=Form.LONG)),
+        machine=replace(MACHINE, device=device),
+        workload=replace(WORKLOAD, evaluates=evaluates, traits=Traits(varies=varies)),
+    )
+    told = [text for text in advice(result) if "fitted in one probe and ran out of memory in another" in text]
+    assert [text.partition(" fitted")[0] for text in told] == (["batch 28"] if said else [])

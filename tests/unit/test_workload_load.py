@@ -131,6 +131,17 @@ def test_a_missing_module_of_the_working_directory_is_explained(tmp_path: Path) 
     assert "PYTHONPATH=." in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("ref", "inside", "name"), [("proj/tuning.py", "", "proj.tuning"), ("tuning.py", "proj", "PACKAGE.tuning")]
+)
+def test_a_file_of_a_package_is_told_to_be_named_as_a_module(tmp_path: Path, ref: str, inside: str, name: str) -> None:
+    (tmp_path / "proj").mkdir()
+    (tmp_path / "proj" / "tuning.py").write_text("from .models import Net\n")
+    with process_restored(), pytest.raises(WorkloadError, match="relative import") as caught:
+        load(Source(ref=ref, directory=str(tmp_path / inside)))
+    assert caught.value.hint.endswith(name)
+
+
 def test_the_traceback_is_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "inner_part.py").write_text("def fail():\n    raise ValueError('deep')\n\nfail()\n")
     with pytest.raises(WorkloadError) as raised:

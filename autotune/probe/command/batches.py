@@ -21,14 +21,14 @@ class Batches:
         self,
         asked: int,
         known: tuple[int, Extents] | None = None,
-        begun: Callable[[], None] = lambda: None,
+        begun: Callable[[nn.Module], None] = lambda model: None,
         failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """
         Args:
             asked: samples that the command was told to take.
             known: another size that it was told before, and the extents of a batch that it trained on then.
-            begun: called before a model is called.
+            begun: called with a model that is about to be called.
             failed: called with what a model raised, whether or not somebody catches it.
         """
         self._asked = asked
@@ -54,6 +54,8 @@ class Batches:
         self._fetches = 0
         self._calls: Counter[int] = Counter()
         """Of each model, by its id."""
+        self.in_step = False
+        """Whether an optimizer steps: a model called then, by a closure, is called with the same batch again."""
         self._size: int | None = None
 
     def fetched(self, batches: Any, batch: object | None) -> None:
@@ -74,7 +76,7 @@ class Batches:
         """A model was called with this."""
         if torch.is_grad_enabled() and not self._from_loader:
             self._fetched = (args, kwargs)
-            self._calls[id(model)] += 1
+            self._calls[id(model)] += not self.in_step
 
     def take(self) -> int:
         """Batches since it was last asked: that the loader gave, or that a single model was called with."""
@@ -147,7 +149,7 @@ class _Spy:
 
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling() and not torch.jit.is_tracing():  # type: ignore[no-untyped-call, attr-defined]
-            self._batches.begun()
+            self._batches.begun(model)
             self._batches.called(model, args, kwargs)
 
     def after(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:

@@ -51,7 +51,7 @@ class Watch:
         self._first_rank = os.environ.get("RANK", "0") == "0"
         self._began = time.perf_counter()
         known = None if self._order.known_batch is None else (self._order.known_batch, self._order.known_extents)
-        self._batches = Batches(self._order.batch_size, known, self._go_on, self.note)
+        self._batches = Batches(self._order.batch_size, known, self._calling, self.note)
         self._recorder: Recorder | None = None
         self._inside: AbstractContextManager[None] | None = None
         """The phase that goes on."""
@@ -144,7 +144,23 @@ class Watch:
         self._batches.fetched(batches, batch)
         if torch.is_grad_enabled():
             self._enter(Phase.FORWARD)
-        elif self._recorder is not None:
+        else:
+            self._evaluates()
+
+    def _calling(self, model: torch.nn.Module) -> None:
+        """A model is about to be called; in its evaluation mode and without gradients, that is an evaluation."""
+        self._go_on()
+        if self._recorder is None or not self._here():
+            return
+        if not torch.is_grad_enabled() and not model.training:
+            if self._recorder.phase is not Phase.EVALUATE:
+                self._enter(Phase.EVALUATE)
+            self._evaluates()
+        elif torch.is_grad_enabled() and self._recorder.phase is Phase.EVALUATE:
+            self._enter(Phase.FORWARD)
+
+    def _evaluates(self) -> None:
+        if self._recorder is not None:
             self._recorder.facts["evaluated"] = self._evaluated = True
 
     @contextmanager
@@ -224,6 +240,7 @@ class Watch:
             self._optimizer = weakref.ref(optimizer)
             self._batches.look_at_models(_parameters(optimizer))
             self._note_composition(optimizer)
+        self._batches.in_step = True
         self._enter(Phase.OPTIMIZER)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -231,6 +248,7 @@ class Watch:
         recorder = self._recorder
         if not self._here() or recorder is None:
             return
+        self._batches.in_step = False
         if self._optimizer is None or self._optimizer() is not optimizer:
             self._enter(Phase.FORWARD)
             return

@@ -1,14 +1,13 @@
 """From the best settings to an answer: certified in the long form, at the size and accumulation that are recommended."""
 
 from autotune.model import Answer, Form, Objective, Question, Reason, Settings, Stop
+from autotune.search.batch import NOT_SEARCHED
 from autotune.search.settings.guard import compare_accumulation
 from autotune.search.settings.leg import ask_leg
 from autotune.search.settings.rows import Row
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.view import View
 
-NOT_SEARCHED = "not_searched"
-"""``Answer.limited_by`` where larger sizes were not tried."""
 _SMALLER = 0.85
 """The next size after one that is not safe in the long form after all."""
 _FAILURES = 4

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from autotune.model import Answer, Form, Objective, Question, Settings, Stop
+from autotune.search.batch import NOT_SEARCHED
 from autotune.search.settings.candidates import closing_s
-from autotune.search.settings.certify import NOT_SEARCHED, certify, searches_limit
+from autotune.search.settings.certify import certify, searches_limit
 from autotune.search.settings.choose import choose
 from autotune.search.settings.conclude import standing_answer
 from autotune.search.settings.explore import explore

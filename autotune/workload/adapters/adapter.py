@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 
 from autotune.workload.assemble import Found
+from autotune.workload.parts import BATCH_DIM
+
+_DATA = ("make_batch", "make_dataset", "collate", "shorten", BATCH_DIM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,12 @@ class Subject:
     def has_batches(self) -> bool:
         """Whether the file says itself what the batches are."""
         return "make_batch" in self.members or "make_dataset" in self.members
+
+    @property
+    def data(self) -> dict[str, object]:
+        """What it says itself of batches. A ``make_loader`` is left out: where a framework asks for loaders, that is a
+        function of the user's own, with arguments of its own."""
+        return {name: self.members[name] for name in _DATA if name in self.members}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

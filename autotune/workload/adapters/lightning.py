@@ -49,11 +49,11 @@ def _adapt(subject: Subject) -> Found:
     training = Training(module, remake, data, size_name)
     training.check(type(module).__name__)
     members: dict[str, object] = {
-        key: subject.members[key]
-        for key in ("make_batch", "make_dataset", "collate", "shorten")
-        if key in subject.members
+        **subject.data,
+        "make_model": training.make_model,
+        "make_optimizer": training.make_optimizer,
+        "loss": training.loss,
     }
-    members |= {"make_model": training.make_model, "make_optimizer": training.make_optimizer, "loss": training.loss}
     told = training.told(type(module).__name__)
     holders = [Holder(data, type(data).__name__)] if data is not None else []
     holders.append(Holder(module, type(module).__name__))

@@ -10,7 +10,7 @@ from autotune.errors import WorkloadError
 from autotune.model import Recognised
 from autotune.workload.adapters.lightning_data import is_inherited
 from autotune.workload.adapters.lightning_stand_in import attach
-from autotune.workload.batch import describe, tensors, to_device
+from autotune.workload.batch import describe, first_length, to_device
 from autotune.workload.dataset import BatchSource
 from autotune.workload.opening import open_data
 from autotune.workload.parts import accepts
@@ -142,7 +142,7 @@ class Training:
         device = next(model.parameters()).device
         trainer = module.trainer
         if self.evaluation_data is not None and hasattr(self.evaluation_data, "dataset"):
-            rows = next((len(tensor) for tensor in tensors(batch) if tensor.dim() > 0), 1)
+            rows = first_length(batch)
             if self._evaluation_source is None:
                 loader = self.evaluation_data
                 self._evaluation_source = open_data(lambda: loader.dataset, self.collated(loader.collate_fn))

@@ -15,7 +15,7 @@ from autotune.errors import WorkloadError
 from autotune.model import Recognised
 from autotune.workload.adapters.adapter import Adapter, Subject
 from autotune.workload.assemble import Found, assemble
-from autotune.workload.batch import replace_leaves, tensors
+from autotune.workload.batch import first_length, map_tensors, tensors
 
 _ARGUMENTS = {"test", "device", "batch_size"}
 
@@ -55,7 +55,7 @@ class _Bench:
                 if not isinstance(value, nn.Module | torch.optim.Optimizer) and tensors(value)
             }
         known: dict[str, object] = self._by_size[batch_size]
-        return {name: replace_leaves(value, _is_tensor, lambda t: t.detach().clone()) for name, value in known.items()}
+        return {name: map_tensors(value, lambda t: t.detach().clone()) for name, value in known.items()}
 
     def make_optimizer(self, params: Any) -> torch.optim.Optimizer:
         """The object's own, or another of its class and options for these parameters.
@@ -82,7 +82,7 @@ class _Bench:
         for name, value in batch.items():
             setattr(holder, name, value)
         holder.device = str(next(model.parameters()).device)
-        holder.batch_size = next(len(tensor) for tensor in tensors(batch) if tensor.dim() > 0)
+        holder.batch_size = first_length(batch)
         with _up_to_backward() as caught:
             holder.train()
         if not caught:
@@ -135,10 +135,6 @@ def _adapt(subject: Subject) -> Found:
     }
     model = Recognised(what="model", found=f"{name}('train', 'cpu', 1).get_module()", why=subject.why)
     return assemble(members, subject.target, model=model, why=f"a method of {name}", told=told)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 ADAPTER = Adapter(what="torchbench model classes", brought=lambda: True, takes=_takes, adapt=_adapt)

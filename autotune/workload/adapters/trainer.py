@@ -89,10 +89,8 @@ def _made(subject: Subject) -> tuple[Any, Callable[[], object] | None, str]:
 
 def _batches(subject: Subject, trainer: Any, name: str, told: dict[str, Recognised]) -> dict[str, object]:
     """The parts that make batches: the file's own where it has some, else the Trainer's data set and collator."""
-    members = {key: part for key, part in subject.members.items() if key == "shorten"}
     if subject.has_batches:
-        names = ("make_batch", "make_dataset", "collate")
-        return members | {key: part for key, part in subject.members.items() if key in names}
+        return subject.data
     if trainer.train_dataset is None:
         raise WorkloadError(
             f"{name} in {subject.target} has no train_dataset",
@@ -105,7 +103,7 @@ def _batches(subject: Subject, trainer: Any, name: str, told: dict[str, Recognis
     )
     told["make_dataset"] = Recognised(what="data set", found=f"{name}.train_dataset", why="what the Trainer trains on")
     loader = trainer.get_train_dataloader()
-    return members | {"make_dataset": _always(loader.dataset), "collate": _one_argument(loader.collate_fn)}
+    return subject.data | {"make_dataset": _always(loader.dataset), "collate": _one_argument(loader.collate_fn)}
 
 
 def _refuse(trainer: Any, name: str) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from autotune.workload.adapters.mixed_precision import autocast_inside
 from autotune.workload.adapters.trainer_training import Training
-from autotune.workload.batch import replace_leaves, tensors, to_device
+from autotune.workload.batch import first_length, map_tensors, tensors, to_device
 from autotune.workload.dataset import BatchSource
 from autotune.workload.opening import open_data
 
@@ -59,7 +59,7 @@ class Evaluation:
 
     def run(self, model: nn.Module, batch: object) -> None:
         """One step on as many samples as ``batch`` has, of each evaluation data set, with all that is kept by its end."""
-        rows = next((len(tensor) for tensor in tensors(batch) if tensor.dim() > 0), 1)
+        rows = first_length(batch)
         device = next(model.parameters()).device
         self._training.place(device)
         for source in self._sources:
@@ -98,10 +98,8 @@ def _source(loader: Any) -> BatchSource:
 
 def _grown(part: object, times: int) -> object:
     """Tensors of the same form with so many times the rows, really written to."""
-    return replace_leaves(
-        part,
-        _is_tensor,
-        lambda t: t.new_full((times * len(t), *t.shape[1:]), 0) if t.dim() else t.new_full((times,), 0),
+    return map_tensors(
+        part, lambda t: t.new_full((times * len(t), *t.shape[1:]), 0) if t.dim() else t.new_full((times,), 0)
     )
 
 
@@ -111,7 +109,3 @@ def _joined(former: object, part: object) -> list[torch.Tensor]:
 
 def _pairs(former: object, part: object) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     return zip(tensors(former), tensors(part), strict=True)
-
-
-def _is_tensor(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor)
