@@ -9,6 +9,7 @@ from autotune.ports import Strategy
 from autotune.units import MIB
 
 if TYPE_CHECKING:
+    from autotune.search.allocators import BestAllocator
     from autotune.search.loading import Finder
 
 CPU_NOISE_BYTES = 2 * MIB
@@ -68,9 +69,8 @@ class Composer:
         )
         plan, best = self.plan, BestAllocator(finder, self.plan.other_allocators if device == "cuda" else ())
         if not plan.space and plan.effective_batch is None:
-            return self._with_own_loader(best)
+            return self._with_own_loader(self._in_time(best))
         from autotune.knobs import space_of
-        from autotune.search.imagine import still_to_come_s
         from autotune.search.settings import SettingsFinder, spent
 
         before_s = spent(history)  # by earlier commands, which had budgets of their own
@@ -84,7 +84,7 @@ class Composer:
             trials=plan.trials,
             seed=plan.seed,
             time_budget_s=None if plan.time_budget_s is None else before_s + plan.time_budget_s,
-            gone_s=lambda known: before_s + self.elapsed_s() + still_to_come_s(known),
+            gone_s=lambda known: before_s + self._gone_s(known),
             compares=not plan.source.command,
         )
         if "loader_workers" not in space.loading_knobs:
@@ -97,6 +97,25 @@ class Composer:
             pin_memory=device == "cuda",
             host_bytes=self._host_bytes,
         )
+
+    def _in_time(self, finder: "BestAllocator") -> "Finder":
+        """The same, with an eye on the time budget, if there is one; where the limit alone is wanted, less is no answer."""
+        from autotune.search.in_time import InTime
+
+        if self.plan.time_budget_s is None or not self.plan.recommend:
+            return finder
+        return InTime(
+            finder=finder,
+            time_budget_s=self.plan.time_budget_s,
+            gone_s=self._gone_s,
+            varies=self.workload.varies,
+        )
+
+    def _gone_s(self, known: Sequence[ProbeResult]) -> float:
+        """Seconds of the time budget that are gone once these are known, some of which may be imagined."""
+        from autotune.search.imagine import still_to_come_s
+
+        return self.elapsed_s() + still_to_come_s(known)
 
     def _with_own_loader(self, finder: "Finder") -> "Finder":
         """The same, and whether the user's own loader runs with its workers, if it has any."""

@@ -290,7 +290,7 @@ class Session:
             certified = max((p.batch_size for p in probes if p.fits and p.form is Form.LONG), default=None)
             so_far = "" if certified is None else f"; batch {certified} is certified, and may not be the largest"
             raise TimeRanOut(
-                f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probes, before an answer"
+                f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probe{'s'[: len(probes) != 1]}, before an answer"
                 f"{so_far}",
                 hint=f"run the same command again to go on with search {held.record.id}, with a larger --time-budget",
             )

@@ -175,7 +175,7 @@ def test_a_search_out_of_time_goes_on_when_it_is_given_more(tool: Tool) -> None:
         wait_for(lambda: datetime.now(UTC) > over, "the end of the time budget")
         tool.let_go()
         assert running.wait(30) == 124, tool.stderr
-    assert "error: the time budget of 5 s ended after 1 probes, before an answer" in tool.stderr
+    assert "error: the time budget of 5 s ended after 1 probe, before an answer" in tool.stderr
     assert f"hint: run the same command again to go on with search {begun.id}" in tool.stderr
     assert tool.search()[0].state is SearchState.INTERRUPTED
     went_on(tool, tool.run("--time-budget", "100"), begun.id, 1)
