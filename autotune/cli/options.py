@@ -93,7 +93,12 @@ _StartBatch = Annotated[
 _MaxBatch = Annotated[int | None, typer.Option(metavar="N", help="Largest size to try.", show_default=False)]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one probe.")]
 _TimeBudget = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Time limit of the whole command.", show_default=False)
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time limit of the whole command; a probe that runs by then is let finish.",
+        show_default=False,
+    ),
 ]
 DeviceWait = Annotated[
     float,

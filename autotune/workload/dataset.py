@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Protocol
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from autotune.errors import WorkloadError
 from autotune.model import LoaderInfo
@@ -166,7 +166,7 @@ class Indexed:
         self.varies = self.sizes.vary
         self._largest = LargestSamples(self.sizes, self._indices, repeated=repeated)
         self._found: tuple[int, list[list[int]]] = (0, [])
-        self.notes = notes_of(self.sizes, len(self._indices))
+        self.notes = notes_of(self.sizes, len(self._indices), data)
 
     def candidates(self, batch_size: int) -> int:
         return len(self._candidates(batch_size))
@@ -215,9 +215,11 @@ class Indexed:
         return self._collate([self._data[index] for index in indices]), len(indices)
 
 
-def notes_of(sizes: Sizes, samples: int) -> tuple[str, ...]:
-    """That not every sample was looked at, if so."""
-    if len(sizes.totals) >= samples:
+def notes_of(sizes: Sizes, samples: int, data: object) -> tuple[str, ...]:
+    """That not every sample was looked at, if so; rows of tensors are alike."""
+    while type(data) is Subset:
+        data = data.dataset
+    if len(sizes.totals) >= samples or type(data) is TensorDataset:
         return ()
     return (f"looked at {len(sizes.totals):,} of {samples:,} samples for the largest ones; a larger sample may exist",)
 

@@ -42,7 +42,7 @@ class Sampled:
         self.most_samples = 0
         """In any batch."""
         deadline = clock() + MOST_SECONDS
-        self.notes = notes_of(sizes, length_of(loader.dataset) or 0)
+        self.notes = notes_of(sizes, length_of(loader.dataset) or 0, loader.dataset)
         if not self._look(batch_size, deadline, clock):
             self.notes += ("looked only at the first batches that the sampler composes; worse may come later",)
         self._samples = batch_size if self.most_samples == batch_size else None

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from autotune.errors import WorkloadError
 from autotune.workload.dataset import Counted
@@ -130,6 +130,14 @@ def test_a_slow_data_set_is_only_sampled_and_says_so() -> None:
     assert source.notes == ("looked at 11 of 50 samples for the largest ones; a larger sample may exist",)
     assert len(data.read) == 11
     assert len(set(numbers(source.batch(50)))) == 50
+
+
+def test_rows_of_tensors_are_alike_also_those_that_were_not_looked_at() -> None:
+    rows = TensorDataset(torch.zeros(50, 3))
+    for data in (rows, Subset(Subset(rows, range(40)), range(30))):
+        ticks = count()
+        source = open_data(lambda data=data: data, as_list, clock=lambda ticks=ticks: float(next(ticks)))  # type: ignore[misc]
+        assert source.notes == ()
 
 
 def test_what_is_sampled_is_spread_over_the_data_set() -> None:
