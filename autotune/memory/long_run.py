@@ -83,7 +83,6 @@ class _Run:
         self._alive: set[int] = set()
         self._number: dict[int, int] = {}
         """Recorded allocation -> the one written that now stands for it."""
-        self._made: list[int] = []
         self._now: list[int] = []
         """The last step's allocations as written last, in order."""
         self._in_step: dict[int, int] = {}
@@ -97,7 +96,7 @@ class _Run:
         self._alive.add(number)
         return number
 
-    def _end(self, number: int | None) -> None:
+    def _end(self, number: int) -> None:
         if number in self._alive:
             self._alive.discard(number)
             self.events.append(-number)
@@ -119,7 +118,6 @@ class _Run:
 
     def begin(self, made_before: list[int], made: list[int]) -> None:
         """The last two steps' allocations, as recorded."""
-        self._made = made
         self._now = [self._number[one] for one in made]
         self._in_step = {one: place for place, one in enumerate(made)}
         self._in_former = {one: place for place, one in enumerate(made_before)}

@@ -7,7 +7,8 @@ from enum import Enum, auto
 from functools import cached_property
 
 from autotune.model import Cause, Compile, Form, Outcome, ProbeResult, Reason, Settings
-from autotune.search.settings.rows import TRAINING, Row, plain
+from autotune.search.apart import plain
+from autotune.search.settings.rows import TRAINING, Row
 
 Value = tuple[str, object]
 """A knob and one of its values."""
