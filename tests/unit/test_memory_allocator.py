@@ -311,7 +311,9 @@ def test_a_search_of_the_small_pool_ages_nothing() -> None:
     memory.free(memory.malloc(42 * MIB))
     memory.free(memory.malloc(44 * MIB))
     memory.malloc(46 * MIB)
-    assert memory.reserved_bytes == (6 + 44 + 46) * MIB, "40 and 42 MiB went: the latter is not younger than the average"
+    assert memory.reserved_bytes == (6 + 44 + 46) * MIB, (
+        "40 and 42 MiB went: the latter is not younger than the average"
+    )
 
 
 def test_without_a_cap_nothing_is_collected() -> None:
