@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from autotune.model import Form, ProbeResult, Question, Reason
-from autotune.search.bracket import bracket
+from autotune.search.bracket import Trust, bracket
 from autotune.search.evidence import read
 from autotune.search.guide import Guess
 from autotune.search.narrow import narrow
@@ -89,6 +89,25 @@ def test_the_end_of_the_data_is_asked_for_by_its_size() -> None:
     history = [fits(64), result(128, fault=ends_at(100))]
     assert told(history, bound=100) == (100, SHORT, Reason.DATA_SET)
     assert told(history, exact(90), bound=100) == (100, SHORT, Reason.DATA_SET)
+
+
+@pytest.mark.parametrize(
+    ("crashes", "bound", "trust"),
+    [
+        ([16], 16, Trust.SURE),
+        ([16], 17, Trust.DOUBTFUL),
+        ([16, 17], 1000, Trust.SURE),
+        ([16, 18], 1000, Trust.DOUBTFUL),
+        ([16, 32, 33], 1000, Trust.LIKELY),
+        ([16, 32, 34], 1000, Trust.DOUBTFUL),
+    ],
+)
+def test_a_crash_is_a_ceiling_where_the_next_size_crashes_or_is_out_of_bounds(
+    crashes: list[int], bound: int, trust: Trust
+) -> None:
+    found = bracket(read([fits(8), *(result(size, fault=SEGFAULT) for size in crashes)]), 1, bound)
+    assert found.high is not None
+    assert (found.low, found.high.size, found.trust) == (8, 16, trust)
 
 
 def test_a_failure_that_may_be_a_hole_is_told_by_its_neighbour() -> None:
