@@ -1,15 +1,16 @@
 """Which size is asked next between the largest that fits and the smallest that does not, given where a model expects the limit."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from autotune.model import Form, ProbeResult, Question, Reason
+from autotune.model import Cause, Form, ProbeResult, Question, Reason
 from autotune.search.bracket import Trust, bracket
 from autotune.search.evidence import read
 from autotune.search.guide import Guess
 from autotune.search.narrow import narrow
-from tests.fakes import OUT_OF_MEMORY, SEGFAULT, ends_at, result
+from tests.fakes import LIBRARY, OUT_OF_MEMORY, SEGFAULT, Fault, ends_at, result
 
 SHORT, LONG = Form.SHORT, Form.LONG
 
@@ -108,6 +109,17 @@ def test_a_crash_is_a_ceiling_where_the_next_size_crashes_or_is_out_of_bounds(
     found = bracket(read([fits(8), *(result(size, fault=SEGFAULT) for size in crashes)]), 1, bound)
     assert found.high is not None
     assert (found.low, found.high.size, found.trust) == (8, 16, trust)
+
+
+@pytest.mark.parametrize(
+    ("fault", "trust"),
+    [(replace(LIBRARY, cause=Cause.MASKED_MEMORY), Trust.LIKELY), (LIBRARY, Trust.DOUBTFUL)],
+    ids=lambda it: getattr(it, "cause", None),
+)
+def test_below_an_out_of_memory_only_one_that_was_masked_is_likely_a_ceiling(fault: Fault, trust: Trust) -> None:
+    found = bracket(read([fits(8), result(16, fault=fault), fails(32)]), 1, 1000)
+    assert found.high is not None
+    assert (found.high.size, found.trust) == (16, trust)
 
 
 def test_a_failure_that_may_be_a_hole_is_told_by_its_neighbour() -> None:

@@ -315,6 +315,15 @@ def test_below_the_largest_slow_size_nothing_is_looked_for() -> None:
     assert settled(BatchFinder(max_batch=100), history) == 100
 
 
+def test_below_the_largest_size_that_failed_nothing_is_looked_for() -> None:
+    history = [
+        result(10, fault=OUT_OF_MEMORY),
+        result(90, fault=OUT_OF_MEMORY),
+        result(100, Form.LONG, step_seconds=100.0),
+    ]
+    assert settled(BatchFinder(max_batch=100), history) == 100
+
+
 def test_after_a_recording_a_peak_in_the_middle_is_closed_in_on() -> None:
     answer, history = recommended_after_recording(496, slower_above_48)
     assert asked(history) == [*((size, Form.SHORT) for size in (124, 31, 7, 62)), (31, Form.LONG)]

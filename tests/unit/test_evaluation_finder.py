@@ -5,7 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Answer, Cause, Evaluation, Form, Outcome, Phase, Question, Reason, Settings, Stop
+from autotune.model import (
+    Answer,
+    Cause,
+    Evaluation,
+    Form,
+    Outcome,
+    Phase,
+    PhaseMemory,
+    ProbeResult,
+    Question,
+    Reason,
+    Settings,
+    Stop,
+)
 from autotune.search.apart import Apart
 from autotune.search.batch import BatchFinder
 from autotune.search.confirm import ConfirmKnown
@@ -251,3 +264,27 @@ def test_training_sees_nothing_of_evaluation_once_that_has_a_limit() -> None:
     apart = Apart.of([result(8, need_bytes=440, evaluated=8), failed, result(1, Form.EVALUATE, evaluate_at=12)])
     assert [(p.batch_size, p.form) for p in apart.training] == [(8, Form.SHORT)]
     assert {p.failure.cause for p in apart.evaluations(Settings()) if p.failure} == {Cause.DEVICE_MEMORY}
+
+
+def holding(probe: ProbeResult, **held: int) -> ProbeResult:
+    """With these peaks by phase; all together that of the probe is 350."""
+    phases = tuple(PhaseMemory(phase=Phase(name), peak_allocated_bytes=peak) for name, peak in held.items())
+    return replace(probe, measurement=replace(probe.measurement, phases=phases, peak_allocated_bytes=350))
+
+
+def test_what_was_held_is_told_apart_where_both_ran() -> None:
+    failed = result(16, Form.SHORT, EVALUATION_FAILS)
+    ran = holding(result(8, evaluated=8), forward=300, evaluate=350)
+    died = holding(result(32, fault=OUT_OF_MEMORY), forward=300, evaluate=320)
+    silent = holding(result(12))
+    apart = Apart.of([ran, failed, died, silent])
+    peaks = {p.batch_size: p.measurement.peak_allocated_bytes for p in apart.training}
+    assert peaks == {8: 300, 32: 350, 12: 350}, "an out-of-memory held what it held"
+    seen = holding(ran, forward=350, evaluate=310)
+    assert [p.measurement.peak_allocated_bytes for p in Apart.of([seen]).evaluations(Settings())] == [310]
+
+
+def test_an_evaluation_that_was_killed_has_failed_and_one_with_a_bug_has_not() -> None:
+    killed, bug = (result(16, fault=replace(fault, phase=Phase.EVALUATE)) for fault in (KILLED, BUG))
+    assert [p.batch_size for p in Apart.of([killed]).evaluations(Settings())] == [16]
+    assert Apart.of([bug]).evaluations(Settings()) == ()
