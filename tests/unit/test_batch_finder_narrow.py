@@ -10,7 +10,7 @@ from autotune.search.bracket import Trust, bracket
 from autotune.search.evidence import read
 from autotune.search.guide import Guess
 from autotune.search.narrow import narrow
-from tests.fakes import LIBRARY, OUT_OF_MEMORY, SEGFAULT, Fault, ends_at, result
+from tests.fakes import LIBRARY, OUT_OF_MEMORY, REJECTED, SEGFAULT, Fault, ends_at, result
 
 SHORT, LONG = Form.SHORT, Form.LONG
 
@@ -111,15 +111,34 @@ def test_a_crash_is_a_ceiling_where_the_next_size_crashes_or_is_out_of_bounds(
     assert (found.low, found.high.size, found.trust) == (8, 16, trust)
 
 
+MASKED = replace(LIBRARY, cause=Cause.MASKED_MEMORY)
+
+
 @pytest.mark.parametrize(
     ("fault", "trust"),
-    [(replace(LIBRARY, cause=Cause.MASKED_MEMORY), Trust.LIKELY), (LIBRARY, Trust.DOUBTFUL)],
+    [(MASKED, Trust.LIKELY), (LIBRARY, Trust.DOUBTFUL)],
     ids=lambda it: getattr(it, "cause", None),
 )
 def test_below_an_out_of_memory_only_one_that_was_masked_is_likely_a_ceiling(fault: Fault, trust: Trust) -> None:
     found = bracket(read([fits(8), result(16, fault=fault), fails(32)]), 1, 1000)
     assert found.high is not None
     assert (found.high.size, found.trust) == (16, trust)
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "trust"),
+    [
+        (OUT_OF_MEMORY, [MASKED, OUT_OF_MEMORY], Trust.LIKELY),
+        (REJECTED, [REJECTED] * 3, Trust.LIKELY),
+        (SEGFAULT, [SEGFAULT] * 3, Trust.DOUBTFUL),
+    ],
+    ids=lambda it: getattr(it, "cause", None),
+)
+def test_of_failures_below_what_fits_only_those_that_no_smaller_size_explains_are_holes(
+    below: Fault, above: list[Fault], trust: Trust
+) -> None:
+    failures = [result(size, fault=fault) for size, fault in zip((16, 32, 33), above, strict=False)]
+    assert bracket(read([result(4, fault=below), fits(8), *failures]), 1, 1000).trust is trust
 
 
 def test_a_failure_that_may_be_a_hole_is_told_by_its_neighbour() -> None:

@@ -220,6 +220,18 @@ def test_narrow_gaps_beside_the_peak_are_left_alone() -> None:
     assert settled(BatchFinder(max_batch=800), history) == 700
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_larger_size_whose_fastest_step_is_as_fast_shows_no_peak(accumulate: int) -> None:
+    settings = Settings(accumulate=accumulate)
+    noisy = result(200, Form.LONG, settings=settings)
+    history = [
+        result(50, step_seconds=100.0, settings=settings),
+        result(100, Form.LONG, step_seconds=100.0, settings=settings),
+        replace(noisy, measurement=replace(noisy.measurement, step_seconds=(250.0, 200.0, 250.0))),
+    ]
+    assert settled(BatchFinder(max_batch=200, settings=settings), history) == 100
+
+
 def test_no_legal_size_in_a_gap_beside_the_peak_that_may_be_faster_ends_the_search() -> None:
     """Going by 8, only sizes from 17 on can be as fast as 24."""
     history = [

@@ -276,10 +276,11 @@ def test_what_was_held_is_told_apart_where_both_ran() -> None:
     failed = result(16, Form.SHORT, EVALUATION_FAILS)
     ran = holding(result(8, evaluated=8), forward=300, evaluate=350)
     died = holding(result(32, fault=OUT_OF_MEMORY), forward=300, evaluate=320)
-    silent = holding(result(12))
-    apart = Apart.of([ran, failed, died, silent])
+    silent, trained = holding(result(12)), holding(result(4), forward=300)
+    apart = Apart.of([ran, failed, died, silent, trained])
     peaks = {p.batch_size: p.measurement.peak_allocated_bytes for p in apart.training}
-    assert peaks == {8: 300, 32: 350, 12: 350}, "an out-of-memory held what it held"
+    assert peaks == {8: 300, 32: 350, 12: 350, 4: 350}, "an out-of-memory held what it held"
+    assert {p.reason for p in apart.training} == {Reason.START}
     seen = holding(ran, forward=350, evaluate=310)
     assert [p.measurement.peak_allocated_bytes for p in Apart.of([seen]).evaluations(Settings())] == [310]
 
