@@ -147,6 +147,13 @@ def test_a_failure_that_may_be_a_hole_is_told_by_its_neighbour() -> None:
     assert told([fits(8), hole], exact(12)) == (17, SHORT, Reason.NEIGHBOUR), "before any model is heard"
     assert told([fits(8), hole], step=4) == (20, SHORT, Reason.NEIGHBOUR)
     assert told([fits(15), hole]) == (17, SHORT, Reason.NEIGHBOUR)
+    assert told([fits(8), result(31, fault=SEGFAULT)]) == (32, SHORT, Reason.NEIGHBOUR)
+    assert told([fits(8), result(32, fault=SEGFAULT)]) == (16, SHORT, Reason.GROW), "it says nothing of the limit"
+
+
+def test_a_ceiling_may_lie_between_two_legal_sizes_and_a_hole_may_not() -> None:
+    highs = [bracket(read([fits(8), result(15, fault=fault)]), 4, 1000).high for fault in (OUT_OF_MEMORY, SEGFAULT)]
+    assert [high and high.size for high in highs] == [15, None]
 
 
 def test_once_the_short_form_misled_the_lower_end_is_certified_first() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Form, Phase, ProbeResult, Question, Reason
+from autotune.model import Form, Phase, ProbeResult, Question, Reason, Stop
 from autotune.search.batch import BatchFinder
 from autotune.search.verdict import Ending, why_nothing
 from tests.fakes import (
@@ -24,6 +24,7 @@ from tests.fakes import (
     FakeProber,
     Fault,
     drive,
+    ends_at,
     result,
 )
 
@@ -221,3 +222,40 @@ def test_a_failure_with_the_cause_of_a_sure_ceiling_is_believed_until_a_hole_has
     assert FINDER.ask([*ceiling, suspect]) == Question(batch_size=81, form=Form.SHORT, reason=Reason.BISECT)
     hole = result(64, fault=SEGFAULT)
     assert FINDER.ask([*ceiling, hole, suspect]) == Question(batch_size=98, form=Form.SHORT, reason=Reason.NEIGHBOUR)
+
+
+# No size that fits
+
+
+def test_a_search_that_ran_nothing_says_how_many_sizes_were_tried() -> None:
+    one = BatchFinder(max_batch=1).ask([result(1, fault=REJECTED)])
+    three = FINDER.ask([result(size, fault=LIBRARY) for size in (1, 2, 4)])
+    assert [one, three] == [
+        Stop(reason="No size ran among 1 size tried; batch 1 failed in its short form (user_code).", answer=None),
+        Stop(reason="No size ran among 3 sizes tried; batch 1 failed in its short form (library_status).", answer=None),
+    ]
+
+
+def test_while_nothing_runs_sizes_are_multiples_as_well() -> None:
+    replies = [
+        BatchFinder(multiple_of=2).ask([it]) for it in (result(2, fault=REJECTED), result(16, fault=OUT_OF_MEMORY))
+    ]
+    assert replies == [
+        Question(batch_size=4, form=Form.SHORT, reason=Reason.LEGAL_SIZE),
+        Question(batch_size=8, form=Form.SHORT, reason=Reason.SHRINK),
+    ]
+
+
+def test_where_a_single_size_is_rejected_four_crashes_are_not_the_last_word() -> None:
+    crashes = [result(1, fault=REJECTED), *(result(size, fault=SEGFAULT) for size in (2, 4, 8))]
+    assert FINDER.ask(crashes) == Question(batch_size=6, form=Form.SHORT, reason=Reason.LEGAL_SIZE)
+
+
+def test_a_fault_of_the_installation_is_believed_after_three_sizes_only_if_all_show_one() -> None:
+    mixed = [*(result(size, fault=LIBRARY) for size in (1, 2)), result(4, fault=SEGFAULT)]
+    assert FINDER.ask(mixed) == Question(batch_size=8, form=Form.SHORT, reason=Reason.LEGAL_SIZE)
+
+
+def test_the_smallest_size_is_tried_where_the_data_set_ends_at_it() -> None:
+    asked_next = BatchFinder(multiple_of=4).ask([result(8, fault=ends_at(4))])
+    assert asked_next == Question(batch_size=4, form=Form.SHORT, reason=Reason.DATA_SET)

@@ -285,6 +285,18 @@ def test_what_was_held_is_told_apart_where_both_ran() -> None:
     assert [p.measurement.peak_allocated_bytes for p in Apart.of([seen]).evaluations(Settings())] == [310]
 
 
+def test_what_fails_beside_another_training_says_nothing_of_this_one() -> None:
+    apart = Apart.of([result(32, Form.LONG, EVALUATION_FAILS, evaluate_at=16)])
+    beside = (None, (32, Settings()), (64, Settings()))
+    assert [[p.batch_size for p in apart.evaluations(Settings(), it)] for it in beside] == [[16], [16], []]
+
+
+def test_only_evaluations_below_all_that_failed_are_known_to_be_good() -> None:
+    ran = [result(1, Form.EVALUATE, evaluate_at=size, evaluated=size) for size in (4, 8, 12, 20)]
+    failed = [result(1, Form.EVALUATE, EVALUATION_FAILS, evaluate_at=size) for size in (10, 24)]
+    assert Apart.of([*ran, *failed]).known_good(Settings()) == 8
+
+
 def test_an_evaluation_that_was_killed_has_failed_and_one_with_a_bug_has_not() -> None:
     killed, bug = (result(16, fault=replace(fault, phase=Phase.EVALUATE)) for fault in (KILLED, BUG))
     assert [p.batch_size for p in Apart.of([killed]).evaluations(Settings())] == [16]
