@@ -9,6 +9,7 @@ from autotune.model import Cause, Form, ProbeResult, Question, Reason
 from autotune.search.bracket import Trust, bracket
 from autotune.search.evidence import read
 from autotune.search.guide import Guess
+from autotune.search.legal import legal_step
 from autotune.search.narrow import narrow
 from tests.fakes import LIBRARY, OUT_OF_MEMORY, REJECTED, SEGFAULT, Fault, ends_at, result
 
@@ -90,6 +91,12 @@ def test_the_end_of_the_data_is_asked_for_by_its_size() -> None:
     history = [fits(64), result(128, fault=ends_at(100))]
     assert told(history, bound=100) == (100, SHORT, Reason.DATA_SET)
     assert told(history, exact(90), bound=100) == (100, SHORT, Reason.DATA_SET)
+
+
+def test_legal_sizes_are_multiples_of_what_was_asked_for_whatever_else_explains_the_rejected_ones() -> None:
+    """3 divides what ran and none of what was rejected, but is odd."""
+    rejected = [result(size, fault=REJECTED) for size in (2, 4, 8)]
+    assert legal_step(read([*rejected, fits(12)]), 2) == 6
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,11 @@ def test_only_evaluations_below_all_that_failed_are_known_to_be_good() -> None:
     assert Apart.of([*ran, *failed]).known_good(Settings()) == 8
 
 
+def test_of_evaluations_that_ran_beside_one_training_the_largest_goes_with_it() -> None:
+    ran = [result(32, Form.LONG, evaluate_at=size, evaluated=size) for size in (8, 16, 4)]
+    assert Apart.of(ran).paired(32, Settings()) == 16
+
+
 def test_an_evaluation_that_was_killed_has_failed_and_one_with_a_bug_has_not() -> None:
     killed, bug = (result(16, fault=replace(fault, phase=Phase.EVALUATE)) for fault in (KILLED, BUG))
     assert [p.batch_size for p in Apart.of([killed]).evaluations(Settings())] == [16]
