@@ -8,9 +8,10 @@ import pytest
 from autotune.model import Cause, Form, ProbeResult, Question, Reason
 from autotune.search.bracket import Trust, bracket
 from autotune.search.evidence import read
-from autotune.search.guide import Guess
+from autotune.search.guide import Guess, guess
 from autotune.search.legal import legal_step
 from autotune.search.narrow import narrow
+from autotune.units import MIB
 from tests.fakes import LIBRARY, OUT_OF_MEMORY, REJECTED, SEGFAULT, Fault, ends_at, result
 
 SHORT, LONG = Form.SHORT, Form.LONG
@@ -245,6 +246,14 @@ def test_only_proposals_close_to_each_other_are_followed_by_one_well_below(
     assert (size, reason) == expected
 
 
+def test_only_three_proposals_in_a_row_of_a_recording_lead_well_below() -> None:
+    proposed = (fails(99, LONG, Reason.CORRECT), fails(98, LONG, Reason.CORRECT))
+    assert told([RECORDED, fits(90, LONG, Reason.PREDICTED), *proposed], exact(97)) == (97, LONG, Reason.CORRECT)
+    assert told([RECORDED, fails(100, LONG), *proposed], exact(97)) == (64, LONG, Reason.BISECT)
+    of_a_hull = [fails(900, reason=Reason.PREDICTED), *(fails(size, reason=Reason.CORRECT) for size in (899, 898))]
+    assert told([fits(31), *of_a_hull], rough(800)) == (62, SHORT, Reason.GROW)
+
+
 def test_once_a_failure_corrected_the_model_the_gap_is_halved_instead_of_crept_up() -> None:
     history = [RECORDED, fails(101, LONG, Reason.PREDICTED), fits(90, LONG, Reason.CORRECT)]
     assert told(history, exact(90)) == (95, LONG, Reason.BISECT)
@@ -297,6 +306,17 @@ def test_after_a_proposal_of_the_hull_failed_the_search_looks_right_below() -> N
     assert told(history, rough(300)) == (631, SHORT, Reason.CORRECT)
     assert told([*history, fails(631, reason=Reason.CORRECT)], rough(300)) == (300, SHORT, Reason.CORRECT)
     assert told([fits(32), fails(640, reason=Reason.GROW)], rough(300)) == (300, SHORT, Reason.PREDICTED)
+
+
+@pytest.mark.parametrize(("requested_bytes", "size"), [(100 * MIB, 59), (None, 40)])
+def test_an_out_of_memory_that_says_what_it_needed_tells_the_limit(requested_bytes: int | None, size: int) -> None:
+    """500 MiB were held and 100 more are too much, whatever the budget; without them all between 16 and 64 is possible."""
+    ran = [result(size, need_bytes=10 * MIB * size, budget_bytes=1000 * MIB) for size in (8, 16)]
+    died = result(64, fault=OUT_OF_MEMORY, need_bytes=500 * MIB, budget_bytes=1000 * MIB)
+    assert died.failure is not None
+    history = [*ran, replace(died, failure=replace(died.failure, requested_bytes=requested_bytes))]
+    expected = guess(read(history), history, "", low=16, high=64, step=1, bound=1000, noise_bytes=0, varies=False)
+    assert expected == rough(size)
 
 
 def test_what_noise_hides_is_not_asked() -> None:
