@@ -6,6 +6,7 @@ import pytest
 
 from autotune.model import Form, Phase, ProbeResult, Question, Reason, Stop
 from autotune.search.batch import BatchFinder
+from autotune.search.evidence import read
 from autotune.search.verdict import Ending, why_nothing
 from tests.fakes import (
     BROKEN_MACHINE,
@@ -259,3 +260,42 @@ def test_a_fault_of_the_installation_is_believed_after_three_sizes_only_if_all_s
 def test_the_smallest_size_is_tried_where_the_data_set_ends_at_it() -> None:
     asked_next = BatchFinder(multiple_of=4).ask([result(8, fault=ends_at(4))])
     assert asked_next == Question(batch_size=4, form=Form.SHORT, reason=Reason.DATA_SET)
+
+
+def test_only_a_recording_that_met_a_rejected_size_is_made_again_of_legal_ones() -> None:
+    finder = BatchFinder(trace=True)
+    again = finder.ask(
+        [
+            result(2, fault=REJECTED, reason=Reason.TRACE),
+            result(3, fault=REJECTED),
+            result(4),
+            result(5, fault=REJECTED),
+        ]
+    )
+    ran = finder.ask([result(2, reason=Reason.TRACE), result(3, fault=REJECTED), result(4)])
+    assert isinstance(again, Question) and isinstance(ran, Question)
+    assert (ran.batch_size, ran.reason) == (16, Reason.GROW)
+    assert (again.batch_size, again.reason, again.trace_unit) == (8, Reason.TRACE, 4)
+
+
+# What the history says
+
+
+@pytest.mark.parametrize(
+    ("history", "misled"),
+    [
+        ([result(8), result(8, Form.LONG, OUT_OF_MEMORY)], True),
+        ([result(8), result(8, Form.LONG)], False),
+        ([result(8, Form.LONG, OUT_OF_MEMORY)], False),
+        ([result(8), result(8, fault=OUT_OF_MEMORY)], False),
+    ],
+)
+def test_the_short_form_misled_where_it_fitted_and_the_long_form_failed(
+    history: list[ProbeResult], misled: bool
+) -> None:
+    assert read(history).short_form_misled is misled
+
+
+def test_the_data_end_below_no_size_that_got_its_samples() -> None:
+    short = result(64, fault=ends_at(50))
+    assert [read([result(8), *more, short]).data_end for more in ([], [result(128)])] == [50, None]
