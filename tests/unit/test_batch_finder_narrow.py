@@ -304,8 +304,19 @@ def test_the_limit_foretold_by_a_hull_is_tried_in_the_short_form() -> None:
 def test_after_a_proposal_of_the_hull_failed_the_search_looks_right_below() -> None:
     history = [fits(32), fails(640, reason=Reason.PREDICTED)]
     assert told(history, rough(300)) == (631, SHORT, Reason.CORRECT)
+    assert told(history, rough(300), step=4) == (632, SHORT, Reason.CORRECT)
     assert told([*history, fails(631, reason=Reason.CORRECT)], rough(300)) == (300, SHORT, Reason.CORRECT)
     assert told([fits(32), fails(640, reason=Reason.GROW)], rough(300)) == (300, SHORT, Reason.PREDICTED)
+    close = [fits(500), fails(505, reason=Reason.PREDICTED)]
+    assert told(close, rough(502)) == (501, SHORT, Reason.CORRECT), "never below what fits"
+    assert told(close, rough(500, spread=10)) == (502, SHORT, Reason.BISECT), "nor within what noise hides"
+
+
+def test_a_size_behind_a_foretold_hole_is_asked_once_nothing_is_left_below_it() -> None:
+    behind = Guess(30, certify=True, beyond=33)
+    history = [fits(29, LONG), fails(31, LONG)]
+    assert told(history, behind) == (30, LONG, Reason.PREDICTED)
+    assert told([*history, fits(30, LONG)], behind) == (33, LONG, Reason.NEIGHBOUR)
 
 
 @pytest.mark.parametrize(("requested_bytes", "size"), [(100 * MIB, 59), (None, 40)])

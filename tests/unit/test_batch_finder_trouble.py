@@ -298,4 +298,12 @@ def test_the_short_form_misled_where_it_fitted_and_the_long_form_failed(
 
 def test_the_data_end_below_no_size_that_got_its_samples() -> None:
     short = result(64, fault=ends_at(50))
-    assert [read([result(8), *more, short]).data_end for more in ([], [result(128)])] == [50, None]
+    others = ([], [result(128)], [result(128, fault=ends_at(40))])
+    assert [read([result(8), *more, short]).data_end for more in others] == [50, None, 40]
+
+
+def test_accidents_of_different_kinds_each_have_their_second_chance() -> None:
+    history = [result(1), result(8, fault=BROKEN_MACHINE), result(8, fault=VANISHED)]
+    again = read(history).open
+    assert again is not None and again.size == 8
+    assert read([*history, result(8, fault=VANISHED)]).open is None
