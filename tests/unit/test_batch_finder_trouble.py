@@ -298,7 +298,7 @@ def test_the_short_form_misled_where_it_fitted_and_the_long_form_failed(
 
 def test_the_data_end_below_no_size_that_got_its_samples() -> None:
     short = result(64, fault=ends_at(50))
-    others = ([], [result(128)], [result(128, fault=ends_at(40))])
+    others: list[list[ProbeResult]] = [[], [result(128)], [result(128, fault=ends_at(40))]]
     assert [read([result(8), *more, short]).data_end for more in others] == [50, None, 40]
 
 
