@@ -37,7 +37,7 @@ def make_long(events: Sequence[int], marks: Sequence[Mark], steps: int, evaluate
     training, tail = training[:tail_at], training[tail_at:]
     run = _Run(events)
     as_recorded = LongRun(tuple(events), tuple(marks), tuple(e - 1 for e in events if e > 0), max(last, 0))
-    if last < 2 or not training or not before:
+    if not training or not before:
         return as_recorded
     made_before = [e for _, start, stop in before for e in events[start:stop] if e > 0]
     made = [e for _, start, stop in training for e in events[start:stop] if e > 0]
@@ -50,7 +50,7 @@ def make_long(events: Sequence[int], marks: Sequence[Mark], steps: int, evaluate
     for step in range(last, steps + 1):
         if step > last:
             out_marks += [replace(mark, position=at, step=step) for mark, at in run.repeat(training)]
-        if step == max(evaluate_after, last) and tail:
+        if step == max(evaluate_after, last):
             out_marks += [replace(mark, position=at, step=step) for mark, at in run.insert(tail)]
     return LongRun(tuple(run.events), tuple(out_marks), tuple(run.sources), steps)
 
@@ -100,12 +100,11 @@ class _Run:
         if number in self._alive:
             self._alive.discard(number)
             self.events.append(-number)
-        elif self._of_tail:
+        else:
             # The evaluation has already taken its place (a batch); what it put there goes instead.
             for left in sorted(self._of_tail & self._alive):
                 self._alive.discard(left)
                 self.events.append(-left)
-            self._of_tail = set()
 
     def take(self, events: Sequence[int]) -> None:
         """Copy what was recorded."""
