@@ -67,11 +67,10 @@ class _Alignment:
         previous = (-1, -1)
         for firm in [*self._firm(anchors), end]:
             low = (previous[0] + 1, previous[1] + 1)
-            if low[0] < firm[0] and low[1] < firm[1]:
-                if (firm[0] - low[0]) * (firm[1] - low[1]) <= _REGION_CELLS:
-                    result += self._best(low, firm)
-                else:
-                    result += anchors[bisect_left(anchors, low) : bisect_left(anchors, firm)]
+            if (firm[0] - low[0]) * (firm[1] - low[1]) <= _REGION_CELLS:
+                result += self._best(low, firm)
+            else:
+                result += anchors[bisect_left(anchors, low) : bisect_left(anchors, firm)]
             result.append(firm)
             previous = firm
         return result[:-1]

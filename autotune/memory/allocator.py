@@ -54,7 +54,7 @@ class CachingAllocator:
             self._split_below = config.max_split_bytes
         self._takes_best_fit = config.max_split_bytes is None and not config.expandable_segments
         self._collect_above = None
-        if config.garbage_collection_threshold and cap_bytes is not None and not config.expandable_segments:
+        if config.garbage_collection_threshold and cap_bytes is not None:  # expandable segments are never idle
             self._collect_above = int(config.garbage_collection_threshold * cap_bytes)
         self._rounds_specially = bool(config.roundup_power2_divisions) or self._collect_above is not None
         self._searches = 0
@@ -132,7 +132,7 @@ class CachingAllocator:
     def _make_room(self, pool: Pool, rounded: int, segment_bytes: int) -> None:
         released, enough = pool.release_oversize(rounded)
         self.reserved_bytes -= released
-        if enough and self.reserved_bytes + segment_bytes <= self._cap_bytes:
+        if enough:  # a segment is no larger than the whole ones given back for it
             return
         self.release_cached()
         self.retries += 1
@@ -145,8 +145,6 @@ class CachingAllocator:
         Each round gives back all that are at least of average age, also beyond what is needed.
         """
         excess = self.reserved_bytes - threshold_bytes
-        if excess <= 0:
-            return
         ages = {(pool, start): self._searches - pool.idle_since[start] for pool in self._large for start in pool.idle()}
         while excess > 0 and ages:
             average = sum(ages.values()) / len(ages)

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from autotune.memory.allocator_config import BLOCK_BYTES
 from autotune.memory.passes import Pass
 from autotune.model import Mark, Trace
-
-_BLOCK_BYTES = 512
-"""PyTorch's allocator hands out multiples of this."""
 
 
 def peak_bytes(events: Sequence[int], sizes: Sequence[int]) -> int:
     """The most that is allocated at once: requests rounded up to whole blocks, without the slack of unsplit ones."""
-    rounded = [-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in sizes]
+    rounded = [-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes]
     allocated = peak = 0
     for event in events:
         if event > 0:

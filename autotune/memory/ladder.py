@@ -33,23 +33,17 @@ def next_size(
         held_bytes: of the peaks, what no batch changes: parameters, buffers, optimizer state.
         largest: no size is above this.
     """
-    if not tried:
-        return _allowed(FIRST_MULTIPLES[0] * unit, largest)
     last = passes[-1] if passes else None
     if len(tried) < len(FIRST_MULTIPLES) or last is None:
         size = (FIRST_MULTIPLES[0] + len(tried)) * unit
-        fits = last is None or size <= _reach(last, cap_bytes, held_bytes)
-        return _allowed(size, largest) if fits and len(tried) < _PASSES else None
+        fits = size <= largest and (last is None or size <= _reach(last, cap_bytes, held_bytes))
+        return size if fits and len(tried) < _PASSES else None
     if len(tried) >= _PASSES:
         return None
     limit = min(_limit(passes, cap_bytes), largest)
     # Small sizes say little about where the limit is: no farther than where the share is sure to suffice.
     size = int(SHARE_OF_LIMIT * min(limit, _reach(last, cap_bytes, held_bytes))) // unit * unit
     return _telling(size, tried, unit) if size >= _WORTH_A_PASS * last.batch_size else None
-
-
-def _allowed(size: int, largest: int) -> int | None:
-    return size if size <= largest else None
 
 
 def _reach(last: PassPeaks, cap_bytes: int, held_bytes: int) -> float:

@@ -37,7 +37,7 @@ def make_long(events: Sequence[int], marks: Sequence[Mark], steps: int, evaluate
     training, tail = training[:tail_at], training[tail_at:]
     run = _Run(events)
     as_recorded = LongRun(tuple(events), tuple(marks), tuple(e - 1 for e in events if e > 0), max(last, 0))
-    if last < 2 or not training or not before:
+    if not training or not before:
         return as_recorded
     made_before = [e for _, start, stop in before for e in events[start:stop] if e > 0]
     made = [e for _, start, stop in training for e in events[start:stop] if e > 0]
@@ -50,7 +50,7 @@ def make_long(events: Sequence[int], marks: Sequence[Mark], steps: int, evaluate
     for step in range(last, steps + 1):
         if step > last:
             out_marks += [replace(mark, position=at, step=step) for mark, at in run.repeat(training)]
-        if step == max(evaluate_after, last) and tail:
+        if step == max(evaluate_after, last):
             out_marks += [replace(mark, position=at, step=step) for mark, at in run.insert(tail)]
     return LongRun(tuple(run.events), tuple(out_marks), tuple(run.sources), steps)
 
@@ -83,7 +83,6 @@ class _Run:
         self._alive: set[int] = set()
         self._number: dict[int, int] = {}
         """Recorded allocation -> the one written that now stands for it."""
-        self._made: list[int] = []
         self._now: list[int] = []
         """The last step's allocations as written last, in order."""
         self._in_step: dict[int, int] = {}
@@ -97,16 +96,15 @@ class _Run:
         self._alive.add(number)
         return number
 
-    def _end(self, number: int | None) -> None:
+    def _end(self, number: int) -> None:
         if number in self._alive:
             self._alive.discard(number)
             self.events.append(-number)
-        elif self._of_tail:
+        else:
             # The evaluation has already taken its place (a batch); what it put there goes instead.
             for left in sorted(self._of_tail & self._alive):
                 self._alive.discard(left)
                 self.events.append(-left)
-            self._of_tail = set()
 
     def take(self, events: Sequence[int]) -> None:
         """Copy what was recorded."""
@@ -119,7 +117,6 @@ class _Run:
 
     def begin(self, made_before: list[int], made: list[int]) -> None:
         """The last two steps' allocations, as recorded."""
-        self._made = made
         self._now = [self._number[one] for one in made]
         self._in_step = {one: place for place, one in enumerate(made)}
         self._in_former = {one: place for place, one in enumerate(made_before)}

@@ -46,7 +46,7 @@ class Replayed:
     """One replay, as far as it came."""
 
     steps: tuple[StepPeaks, ...]
-    """In order; the last one ends where memory ran out, if it did."""
+    """In order, at least one; the last one ends where memory ran out, if it did."""
     out_of_memory: OomPoint | None
     peak_event: int
     """Index of the event after which most was allocated; -1 = nothing ever was."""
@@ -54,12 +54,12 @@ class Replayed:
     @property
     def allocated_bytes(self) -> int:
         """Highest of all steps."""
-        return max((step.allocated_bytes for step in self.steps), default=0)
+        return max(step.allocated_bytes for step in self.steps)
 
     @property
     def reserved_bytes(self) -> int:
         """Highest of all steps."""
-        return max((step.reserved_bytes for step in self.steps), default=0)
+        return max(step.reserved_bytes for step in self.steps)
 
     @property
     def retries(self) -> int:
@@ -132,7 +132,7 @@ def _steps(marks: Sequence[Mark], num_events: int) -> Iterator[tuple[int, int, M
     current = Mark(position=0, phase=Phase.LOAD, step=0, batch_size=0)
     for mark in marks:
         if (mark.step, mark.batch_size) != (current.step, current.batch_size):
-            if mark.position or current.position:
+            if mark.position:
                 yield current.position, mark.position, current
             current = mark
     yield current.position, num_events, current

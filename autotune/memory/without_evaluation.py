@@ -25,10 +25,8 @@ def without_evaluation(trace: Trace) -> Trace:
     }
     if not any(inside):
         return trace
-    numbers: dict[int, int] = {}
     kept = [event for event in range(1, len(trace.sizes) + 1) if event not in made]
-    for number, event in enumerate(kept, 1):
-        numbers[event] = number
+    numbers = {event: number for number, event in enumerate(kept, 1)}
     events: list[int] = []
     marks: list[Mark] = []
     ended: list[int] = []

@@ -7,7 +7,6 @@ Neither kind dominates: on an H200 under 40 GiB native segments hold 27 samples 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.memory.forecast import Forecast
 from autotune.model import Answer, Cause, Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.batch import BatchFinder
 from autotune.search.evidence import read
@@ -82,7 +81,7 @@ def _promises_more(history: Sequence[ProbeResult], answer: Answer, finder: Batch
     if answer.refuted_at is None:
         return False
     foretold = recorded(history, allocator, varies=finder.varies)
-    if isinstance(foretold, Forecast) and foretold.expect(answer.max_batch + answer.step).safe:
+    if foretold is not None and foretold.expect(answer.max_batch + answer.step).safe:
         return True
     failures = [p.failure for p in history if p.settings == finder.settings and p.batch_size == answer.refuted_at]
     return any(f is not None and (f.fragmented or f.cause in _TELLS_OF_PIECES) for f in failures)

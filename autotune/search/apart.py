@@ -28,7 +28,7 @@ def failed_in_evaluation(probe: ProbeResult) -> bool:
 
 
 def plain(settings: Settings) -> Settings:
-    """Accumulation left aside: an evaluation has none."""
+    """Accumulation left aside: an evaluation has none, and that of a training follows from its size."""
     return replace(settings, accumulate=1)
 
 

@@ -11,12 +11,13 @@ from math import exp
 from typing import TypeVar
 
 from autotune.model import Comparison, Form, Measurement, Objective, Outcome, ProbeResult, Question, Reason
-from autotune.search.apart import Apart
+from autotune.search.apart import Apart, plain
 from autotune.search.batch import BatchFinder
 from autotune.search.guide import recorded
 from autotune.search.imagined import NEVER, NOTHING, STEP_S, Imagined, answer, scaled
 from autotune.search.settings import SettingsFinder
-from autotune.search.settings.rows import TRAINING, plain
+from autotune.search.settings.room import expected_limit
+from autotune.search.settings.rows import TRAINING
 from autotune.search.settings.view import View
 
 Imagine = Callable[[Question, Sequence[ProbeResult]], Imagined | None]
@@ -202,7 +203,7 @@ def _candidate(view: View, question: Question) -> ProbeResult | None:
         held = like.measurement.peak_reserved_bytes or like.measurement.peak_allocated_bytes or 1
         memory = exp(-mean) / held
     else:
-        limit = view.limit(view.opening)
+        limit = expected_limit(view.opening)
         memory *= limit / exp(mean) if limit else 1.0
     seconds = step_s / _step_s(like) if _step_s(like) else 1.0
     return answer(question, like, scaled(like.measurement, question, memory, seconds))

@@ -84,15 +84,12 @@ class LoadingFinder:
             training_samples_per_second=training,
         )
 
-    def _here(self, answer: Answer, history: Sequence[ProbeResult]) -> list[ProbeResult]:
-        return _loaded(answer, history)
-
     def _known(self, answer: Answer, history: Sequence[ProbeResult]) -> list[tuple[int, float]]:
         """(workers, samples/s), as far as they were measured in a row."""
         room = _room(answer, history, self.host_bytes)
         speeds = {
             p.settings.loader_workers: speed
-            for p in self._here(answer, history)
+            for p in _loaded(answer, history)
             if (speed := _speed(p)) and has_room(p, room)
         }
         known: list[tuple[int, float]] = []
@@ -105,7 +102,7 @@ class LoadingFinder:
     def _failed(self, answer: Answer, history: Sequence[ProbeResult]) -> bool:
         """Whether a loading probe failed: it says nothing against the settings, and is not repeated."""
         room = _room(answer, history, self.host_bytes)
-        return any(not p.fits or not has_room(p, room) for p in self._here(answer, history))
+        return any(not p.fits or not has_room(p, room) for p in _loaded(answer, history))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ def _well_below(known: Sequence[ProbeResult], low: int, high: int, step: int) ->
         if probe.fits or probe.reason not in (Reason.PREDICTED, Reason.CORRECT):
             break
         failed.append(probe.batch_size)
-    if len(failed) != 3 or failed[0] != high:
+    if len(failed) != 3:
         return None
     size = high - 3 * (failed[-1] - high + step)
     return size if size > (low + high) // 2 else None

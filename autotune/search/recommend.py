@@ -88,7 +88,7 @@ def _below(evidence: Evidence, speeds: Mapping[int, float], candidate: int, step
     slow = max((size for size in speeds if size < candidate), default=0)
     floor = max((finding.size for finding in evidence.failed if finding.size < candidate), default=0) // step + 1
     if slow:
-        floor = max(floor, slow // step + 1, ceil(_least_size(speeds, slow, _fast(speeds)) / step))
+        floor = max(floor, ceil(_least_size(speeds, slow, _fast(speeds)) / step))
     top = candidate // step
     if top <= _NEAR * floor:
         return None

@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from autotune.model import Answer, Form, Precision, ProbeResult, Stop
+from autotune.search.apart import plain
 from autotune.search.batch import BatchFinder
 from autotune.search.settings import SettingsFinder
-from autotune.search.settings.rows import plain
 from autotune.units import MIB
 from tests.fakes import drive
 from tests.unit.planted_settings import PlantedMachine, space_of

@@ -23,7 +23,7 @@ from autotune.model import (
     Settings,
     Traits,
 )
-from autotune.search.settings.rows import plain
+from autotune.search.apart import plain
 from autotune.units import GIB
 from tests.fakes import BUDGET, OUT_OF_MEMORY, result
 from tests.grids import Grid, Key, Point

@@ -1,15 +1,18 @@
 """Which size is asked next between the largest that fits and the smallest that does not, given where a model expects the limit."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from autotune.model import Form, ProbeResult, Question, Reason
-from autotune.search.bracket import bracket
+from autotune.model import Cause, Form, ProbeResult, Question, Reason
+from autotune.search.bracket import Trust, bracket
 from autotune.search.evidence import read
-from autotune.search.guide import Guess
+from autotune.search.guide import Guess, guess
+from autotune.search.legal import legal_step
 from autotune.search.narrow import narrow
-from tests.fakes import OUT_OF_MEMORY, SEGFAULT, ends_at, result
+from autotune.units import MIB
+from tests.fakes import LIBRARY, OUT_OF_MEMORY, REJECTED, SEGFAULT, Fault, ends_at, result
 
 SHORT, LONG = Form.SHORT, Form.LONG
 
@@ -91,12 +94,74 @@ def test_the_end_of_the_data_is_asked_for_by_its_size() -> None:
     assert told(history, exact(90), bound=100) == (100, SHORT, Reason.DATA_SET)
 
 
+def test_legal_sizes_are_multiples_of_what_was_asked_for_whatever_else_explains_the_rejected_ones() -> None:
+    """3 divides what ran and none of what was rejected, but is odd."""
+    rejected = [result(size, fault=REJECTED) for size in (2, 4, 8)]
+    assert legal_step(read([*rejected, fits(12)]), 2) == 6
+
+
+@pytest.mark.parametrize(
+    ("crashes", "bound", "trust"),
+    [
+        ([16], 16, Trust.SURE),
+        ([16], 17, Trust.DOUBTFUL),
+        ([16, 17], 1000, Trust.SURE),
+        ([16, 18], 1000, Trust.DOUBTFUL),
+        ([16, 32, 33], 1000, Trust.LIKELY),
+        ([16, 32, 34], 1000, Trust.DOUBTFUL),
+    ],
+)
+def test_a_crash_is_a_ceiling_where_the_next_size_crashes_or_is_out_of_bounds(
+    crashes: list[int], bound: int, trust: Trust
+) -> None:
+    found = bracket(read([fits(8), *(result(size, fault=SEGFAULT) for size in crashes)]), 1, bound)
+    assert found.high is not None
+    assert (found.low, found.high.size, found.trust) == (8, 16, trust)
+
+
+MASKED = replace(LIBRARY, cause=Cause.MASKED_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("fault", "trust"),
+    [(MASKED, Trust.LIKELY), (LIBRARY, Trust.DOUBTFUL)],
+    ids=lambda it: getattr(it, "cause", None),
+)
+def test_below_an_out_of_memory_only_one_that_was_masked_is_likely_a_ceiling(fault: Fault, trust: Trust) -> None:
+    found = bracket(read([fits(8), result(16, fault=fault), fails(32)]), 1, 1000)
+    assert found.high is not None
+    assert (found.high.size, found.trust) == (16, trust)
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "trust"),
+    [
+        (OUT_OF_MEMORY, [MASKED, OUT_OF_MEMORY], Trust.LIKELY),
+        (REJECTED, [REJECTED] * 3, Trust.LIKELY),
+        (SEGFAULT, [SEGFAULT] * 3, Trust.DOUBTFUL),
+    ],
+    ids=lambda it: getattr(it, "cause", None),
+)
+def test_of_failures_below_what_fits_only_those_that_no_smaller_size_explains_are_holes(
+    below: Fault, above: list[Fault], trust: Trust
+) -> None:
+    failures = [result(size, fault=fault) for size, fault in zip((16, 32, 33), above, strict=False)]
+    assert bracket(read([result(4, fault=below), fits(8), *failures]), 1, 1000).trust is trust
+
+
 def test_a_failure_that_may_be_a_hole_is_told_by_its_neighbour() -> None:
     hole = result(16, fault=SEGFAULT)
     assert told([fits(8), hole]) == (17, SHORT, Reason.NEIGHBOUR)
     assert told([fits(8), hole], exact(12)) == (17, SHORT, Reason.NEIGHBOUR), "before any model is heard"
     assert told([fits(8), hole], step=4) == (20, SHORT, Reason.NEIGHBOUR)
     assert told([fits(15), hole]) == (17, SHORT, Reason.NEIGHBOUR)
+    assert told([fits(8), result(31, fault=SEGFAULT)]) == (32, SHORT, Reason.NEIGHBOUR)
+    assert told([fits(8), result(32, fault=SEGFAULT)]) == (16, SHORT, Reason.GROW), "it says nothing of the limit"
+
+
+def test_a_ceiling_may_lie_between_two_legal_sizes_and_a_hole_may_not() -> None:
+    highs = [bracket(read([fits(8), result(15, fault=fault)]), 4, 1000).high for fault in (OUT_OF_MEMORY, SEGFAULT)]
+    assert [high and high.size for high in highs] == [15, None]
 
 
 def test_once_the_short_form_misled_the_lower_end_is_certified_first() -> None:
@@ -181,6 +246,14 @@ def test_only_proposals_close_to_each_other_are_followed_by_one_well_below(
     assert (size, reason) == expected
 
 
+def test_only_three_proposals_in_a_row_of_a_recording_lead_well_below() -> None:
+    proposed = (fails(99, LONG, Reason.CORRECT), fails(98, LONG, Reason.CORRECT))
+    assert told([RECORDED, fits(90, LONG, Reason.PREDICTED), *proposed], exact(97)) == (97, LONG, Reason.CORRECT)
+    assert told([RECORDED, fails(100, LONG), *proposed], exact(97)) == (64, LONG, Reason.BISECT)
+    of_a_hull = [fails(900, reason=Reason.PREDICTED), *(fails(size, reason=Reason.CORRECT) for size in (899, 898))]
+    assert told([fits(31), *of_a_hull], rough(800)) == (62, SHORT, Reason.GROW)
+
+
 def test_once_a_failure_corrected_the_model_the_gap_is_halved_instead_of_crept_up() -> None:
     history = [RECORDED, fails(101, LONG, Reason.PREDICTED), fits(90, LONG, Reason.CORRECT)]
     assert told(history, exact(90)) == (95, LONG, Reason.BISECT)
@@ -231,8 +304,30 @@ def test_the_limit_foretold_by_a_hull_is_tried_in_the_short_form() -> None:
 def test_after_a_proposal_of_the_hull_failed_the_search_looks_right_below() -> None:
     history = [fits(32), fails(640, reason=Reason.PREDICTED)]
     assert told(history, rough(300)) == (631, SHORT, Reason.CORRECT)
+    assert told(history, rough(300), step=4) == (632, SHORT, Reason.CORRECT)
     assert told([*history, fails(631, reason=Reason.CORRECT)], rough(300)) == (300, SHORT, Reason.CORRECT)
     assert told([fits(32), fails(640, reason=Reason.GROW)], rough(300)) == (300, SHORT, Reason.PREDICTED)
+    close = [fits(500), fails(505, reason=Reason.PREDICTED)]
+    assert told(close, rough(502)) == (501, SHORT, Reason.CORRECT), "never below what fits"
+    assert told(close, rough(500, spread=10)) == (502, SHORT, Reason.BISECT), "nor within what noise hides"
+
+
+def test_a_size_behind_a_foretold_hole_is_asked_once_nothing_is_left_below_it() -> None:
+    behind = Guess(30, certify=True, beyond=33)
+    history = [fits(29, LONG), fails(31, LONG)]
+    assert told(history, behind) == (30, LONG, Reason.PREDICTED)
+    assert told([*history, fits(30, LONG)], behind) == (33, LONG, Reason.NEIGHBOUR)
+
+
+@pytest.mark.parametrize(("requested_bytes", "size"), [(100 * MIB, 59), (None, 40)])
+def test_an_out_of_memory_that_says_what_it_needed_tells_the_limit(requested_bytes: int | None, size: int) -> None:
+    """500 MiB were held and 100 more are too much, whatever the budget; without them all between 16 and 64 is possible."""
+    ran = [result(size, need_bytes=10 * MIB * size, budget_bytes=1000 * MIB) for size in (8, 16)]
+    died = result(64, fault=OUT_OF_MEMORY, need_bytes=500 * MIB, budget_bytes=1000 * MIB)
+    assert died.failure is not None
+    history = [*ran, replace(died, failure=replace(died.failure, requested_bytes=requested_bytes))]
+    expected = guess(read(history), history, "", low=16, high=64, step=1, bound=1000, noise_bytes=0, varies=False)
+    assert expected == rough(size)
 
 
 def test_what_noise_hides_is_not_asked() -> None:

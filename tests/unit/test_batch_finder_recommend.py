@@ -144,9 +144,9 @@ def test_no_more_than_two_candidates_are_certified(fault: Fault) -> None:
     def long_fails_below_1000(size: int, form: Form, _: int) -> Fault | None:
         return fault if form is Form.LONG and size < 1000 else None
 
-    answer, history = recommended(lambda size: max(64, size), 1000, fault=long_fails_below_1000)
+    answer, history = recommended(lambda size: max(16, size), 1000, fault=long_fails_below_1000)
     assert (answer.max_batch, answer.recommended_batch) == (1000, 1000)
-    assert [p.batch_size for p in history if p.reason is Reason.RECOMMEND] == [64, 256]
+    assert [p.batch_size for p in history if p.reason is Reason.RECOMMEND] == [16, 64], "256 would be as fast"
     assert history[-1].reason is Reason.RECOMMEND
 
 
@@ -213,11 +213,43 @@ def test_the_gap_searched_for_a_peak_is_the_wider_one_by_ratio_less_what_cannot_
 
 def test_narrow_gaps_beside_the_peak_are_left_alone() -> None:
     history = [
-        result(60, step_seconds=70.0),
-        result(64, Form.LONG, step_seconds=64.0),
-        result(66, Form.LONG, step_seconds=90.0),
+        result(600, step_seconds=700.0),
+        result(700, Form.LONG, step_seconds=700.0),
+        result(800, Form.LONG, step_seconds=1000.0),
     ]
-    assert settled(BatchFinder(max_batch=66), history) == 64
+    assert settled(BatchFinder(max_batch=800), history) == 700
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_larger_size_whose_fastest_step_is_as_fast_shows_no_peak(accumulate: int) -> None:
+    settings = Settings(accumulate=accumulate)
+    noisy = result(200, Form.LONG, settings=settings)
+    history = [
+        result(50, step_seconds=100.0, settings=settings),
+        result(100, Form.LONG, step_seconds=100.0, settings=settings),
+        replace(noisy, measurement=replace(noisy.measurement, step_seconds=(250.0, 200.0, 250.0))),
+    ]
+    assert settled(BatchFinder(max_batch=200, settings=settings), history) == 100
+
+
+def test_no_legal_size_in_a_gap_beside_the_peak_that_may_be_faster_ends_the_search() -> None:
+    """Going by 8, only sizes from 17 on can be as fast as 24."""
+    history = [
+        result(8, step_seconds=17.0),
+        result(24, Form.LONG, step_seconds=24.0),
+        result(32, Form.LONG, step_seconds=40.0),
+    ]
+    assert settled(BatchFinder(multiple_of=8, max_batch=32), history) == 24
+
+
+def test_a_size_beside_the_peak_that_failed_is_not_asked_again() -> None:
+    history = [
+        result(50, step_seconds=100.0),
+        result(100, Form.LONG, step_seconds=100.0),
+        result(141, fault=OUT_OF_MEMORY),
+        result(200, Form.LONG, step_seconds=250.0),
+    ]
+    assert settled(BatchFinder(max_batch=200), history) == 100
 
 
 def test_a_size_above_the_answer_is_not_recommended_however_fast() -> None:
@@ -285,6 +317,25 @@ def test_a_wide_gap_below_the_smallest_fast_size_is_halved_by_ratio() -> None:
     )
 
 
+def test_below_the_largest_slow_size_nothing_is_looked_for() -> None:
+    """At 2 throughput is 0.9 of that at 100, at 50 it is 0.6."""
+    history = [
+        result(2, step_seconds=2 / 0.9),
+        result(50, step_seconds=50 / 0.6),
+        result(100, Form.LONG, step_seconds=100.0),
+    ]
+    assert settled(BatchFinder(max_batch=100), history) == 100
+
+
+def test_below_the_largest_size_that_failed_nothing_is_looked_for() -> None:
+    history = [
+        result(10, fault=OUT_OF_MEMORY),
+        result(90, fault=OUT_OF_MEMORY),
+        result(100, Form.LONG, step_seconds=100.0),
+    ]
+    assert settled(BatchFinder(max_batch=100), history) == 100
+
+
 def test_after_a_recording_a_peak_in_the_middle_is_closed_in_on() -> None:
     answer, history = recommended_after_recording(496, slower_above_48)
     assert asked(history) == [*((size, Form.SHORT) for size in (124, 31, 7, 62)), (31, Form.LONG)]
@@ -297,9 +348,10 @@ def test_after_a_recording_the_only_size_recorded_and_not_timed_may_be_recommend
     assert answer.recommended_batch == 2
 
 
-def test_a_smaller_size_that_fails_bounds_the_way_down_and_is_reported() -> None:
+@pytest.mark.parametrize("unit", [1, 2])
+def test_a_smaller_size_that_fails_bounds_the_way_down_and_is_reported(unit: int) -> None:
     answer, history = recommended_after_recording(
-        400, full_from(8), fault=lambda size, *_: OUT_OF_MEMORY if size == 100 else None
+        400, full_from(8), unit=unit, fault=lambda size, *_: OUT_OF_MEMORY if size == 100 else None
     )
     assert asked(history) == [(100, Form.SHORT), (200, Form.SHORT), (200, Form.LONG)]
     assert (answer.recommended_batch, answer.holes) == (200, (100,))

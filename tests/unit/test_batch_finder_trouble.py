@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Form, Phase, ProbeResult, Question, Reason
+from autotune.model import Form, Phase, ProbeResult, Question, Reason, Stop
 from autotune.search.batch import BatchFinder
+from autotune.search.evidence import read
 from autotune.search.verdict import Ending, why_nothing
 from tests.fakes import (
     BROKEN_MACHINE,
@@ -24,6 +25,7 @@ from tests.fakes import (
     FakeProber,
     Fault,
     drive,
+    ends_at,
     result,
 )
 
@@ -221,3 +223,87 @@ def test_a_failure_with_the_cause_of_a_sure_ceiling_is_believed_until_a_hole_has
     assert FINDER.ask([*ceiling, suspect]) == Question(batch_size=81, form=Form.SHORT, reason=Reason.BISECT)
     hole = result(64, fault=SEGFAULT)
     assert FINDER.ask([*ceiling, hole, suspect]) == Question(batch_size=98, form=Form.SHORT, reason=Reason.NEIGHBOUR)
+
+
+# No size that fits
+
+
+def test_a_search_that_ran_nothing_says_how_many_sizes_were_tried() -> None:
+    one = BatchFinder(max_batch=1).ask([result(1, fault=REJECTED)])
+    three = FINDER.ask([result(size, fault=LIBRARY) for size in (1, 2, 4)])
+    assert [one, three] == [
+        Stop(reason="No size ran among 1 size tried; batch 1 failed in its short form (user_code).", answer=None),
+        Stop(reason="No size ran among 3 sizes tried; batch 1 failed in its short form (library_status).", answer=None),
+    ]
+
+
+def test_while_nothing_runs_sizes_are_multiples_as_well() -> None:
+    replies = [
+        BatchFinder(multiple_of=2).ask([it]) for it in (result(2, fault=REJECTED), result(16, fault=OUT_OF_MEMORY))
+    ]
+    assert replies == [
+        Question(batch_size=4, form=Form.SHORT, reason=Reason.LEGAL_SIZE),
+        Question(batch_size=8, form=Form.SHORT, reason=Reason.SHRINK),
+    ]
+
+
+def test_where_a_single_size_is_rejected_four_crashes_are_not_the_last_word() -> None:
+    crashes = [result(1, fault=REJECTED), *(result(size, fault=SEGFAULT) for size in (2, 4, 8))]
+    assert FINDER.ask(crashes) == Question(batch_size=6, form=Form.SHORT, reason=Reason.LEGAL_SIZE)
+
+
+def test_a_fault_of_the_installation_is_believed_after_three_sizes_only_if_all_show_one() -> None:
+    mixed = [*(result(size, fault=LIBRARY) for size in (1, 2)), result(4, fault=SEGFAULT)]
+    assert FINDER.ask(mixed) == Question(batch_size=8, form=Form.SHORT, reason=Reason.LEGAL_SIZE)
+
+
+def test_the_smallest_size_is_tried_where_the_data_set_ends_at_it() -> None:
+    asked_next = BatchFinder(multiple_of=4).ask([result(8, fault=ends_at(4))])
+    assert asked_next == Question(batch_size=4, form=Form.SHORT, reason=Reason.DATA_SET)
+
+
+def test_only_a_recording_that_met_a_rejected_size_is_made_again_of_legal_ones() -> None:
+    finder = BatchFinder(trace=True)
+    again = finder.ask(
+        [
+            result(2, fault=REJECTED, reason=Reason.TRACE),
+            result(3, fault=REJECTED),
+            result(4),
+            result(5, fault=REJECTED),
+        ]
+    )
+    ran = finder.ask([result(2, reason=Reason.TRACE), result(3, fault=REJECTED), result(4)])
+    assert isinstance(again, Question) and isinstance(ran, Question)
+    assert (ran.batch_size, ran.reason) == (16, Reason.GROW)
+    assert (again.batch_size, again.reason, again.trace_unit) == (8, Reason.TRACE, 4)
+
+
+# What the history says
+
+
+@pytest.mark.parametrize(
+    ("history", "misled"),
+    [
+        ([result(8), result(8, Form.LONG, OUT_OF_MEMORY)], True),
+        ([result(8), result(8, Form.LONG)], False),
+        ([result(8, Form.LONG, OUT_OF_MEMORY)], False),
+        ([result(8), result(8, fault=OUT_OF_MEMORY)], False),
+    ],
+)
+def test_the_short_form_misled_where_it_fitted_and_the_long_form_failed(
+    history: list[ProbeResult], misled: bool
+) -> None:
+    assert read(history).short_form_misled is misled
+
+
+def test_the_data_end_below_no_size_that_got_its_samples() -> None:
+    short = result(64, fault=ends_at(50))
+    others: list[list[ProbeResult]] = [[], [result(128)], [result(128, fault=ends_at(40))]]
+    assert [read([result(8), *more, short]).data_end for more in others] == [50, None, 40]
+
+
+def test_accidents_of_different_kinds_each_have_their_second_chance() -> None:
+    history = [result(1), result(8, fault=BROKEN_MACHINE), result(8, fault=VANISHED)]
+    again = read(history).open
+    assert again is not None and again.size == 8
+    assert read([*history, result(8, fault=VANISHED)]).open is None

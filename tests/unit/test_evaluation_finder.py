@@ -5,7 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import Answer, Cause, Evaluation, Form, Outcome, Phase, Question, Reason, Settings, Stop
+from autotune.model import (
+    Answer,
+    Cause,
+    Evaluation,
+    Form,
+    Outcome,
+    Phase,
+    PhaseMemory,
+    ProbeResult,
+    Question,
+    Reason,
+    Settings,
+    Stop,
+)
 from autotune.search.apart import Apart
 from autotune.search.batch import BatchFinder
 from autotune.search.confirm import ConfirmKnown
@@ -251,3 +264,45 @@ def test_training_sees_nothing_of_evaluation_once_that_has_a_limit() -> None:
     apart = Apart.of([result(8, need_bytes=440, evaluated=8), failed, result(1, Form.EVALUATE, evaluate_at=12)])
     assert [(p.batch_size, p.form) for p in apart.training] == [(8, Form.SHORT)]
     assert {p.failure.cause for p in apart.evaluations(Settings()) if p.failure} == {Cause.DEVICE_MEMORY}
+
+
+def holding(probe: ProbeResult, **held: int) -> ProbeResult:
+    """With these peaks by phase; all together that of the probe is 350."""
+    phases = tuple(PhaseMemory(phase=Phase(name), peak_allocated_bytes=peak) for name, peak in held.items())
+    return replace(probe, measurement=replace(probe.measurement, phases=phases, peak_allocated_bytes=350))
+
+
+def test_what_was_held_is_told_apart_where_both_ran() -> None:
+    failed = result(16, Form.SHORT, EVALUATION_FAILS)
+    ran = holding(result(8, evaluated=8), forward=300, evaluate=350)
+    died = holding(result(32, fault=OUT_OF_MEMORY), forward=300, evaluate=320)
+    silent, trained = holding(result(12)), holding(result(4), forward=300)
+    apart = Apart.of([ran, failed, died, silent, trained])
+    peaks = {p.batch_size: p.measurement.peak_allocated_bytes for p in apart.training}
+    assert peaks == {8: 300, 32: 350, 12: 350, 4: 350}, "an out-of-memory held what it held"
+    assert {p.reason for p in apart.training} == {Reason.START}
+    seen = holding(ran, forward=350, evaluate=310)
+    assert [p.measurement.peak_allocated_bytes for p in Apart.of([seen]).evaluations(Settings())] == [310]
+
+
+def test_what_fails_beside_another_training_says_nothing_of_this_one() -> None:
+    apart = Apart.of([result(32, Form.LONG, EVALUATION_FAILS, evaluate_at=16)])
+    beside = (None, (32, Settings()), (64, Settings()))
+    assert [[p.batch_size for p in apart.evaluations(Settings(), it)] for it in beside] == [[16], [16], []]
+
+
+def test_only_evaluations_below_all_that_failed_are_known_to_be_good() -> None:
+    ran = [result(1, Form.EVALUATE, evaluate_at=size, evaluated=size) for size in (4, 8, 12, 20)]
+    failed = [result(1, Form.EVALUATE, EVALUATION_FAILS, evaluate_at=size) for size in (10, 24)]
+    assert Apart.of([*ran, *failed]).known_good(Settings()) == 8
+
+
+def test_of_evaluations_that_ran_beside_one_training_the_largest_goes_with_it() -> None:
+    ran = [result(32, Form.LONG, evaluate_at=size, evaluated=size) for size in (8, 16, 4)]
+    assert Apart.of(ran).paired(32, Settings()) == 16
+
+
+def test_an_evaluation_that_was_killed_has_failed_and_one_with_a_bug_has_not() -> None:
+    killed, bug = (result(16, fault=replace(fault, phase=Phase.EVALUATE)) for fault in (KILLED, BUG))
+    assert [p.batch_size for p in Apart.of([killed]).evaluations(Settings())] == [16]
+    assert Apart.of([bug]).evaluations(Settings()) == ()

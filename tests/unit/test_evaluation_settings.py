@@ -17,10 +17,10 @@ from autotune.model import (
     Settings,
 )
 from autotune.search.allocators import BestAllocator
+from autotune.search.apart import plain
 from autotune.search.batch import BatchFinder
 from autotune.search.evaluation import EvaluationFinder
 from autotune.search.settings import SettingsFinder
-from autotune.search.settings.rows import plain
 from tests.fakes import EVALUATION_FAILS, Fault, drive, result
 from tests.unit.planted_settings import PlantedMachine, space_of
 

@@ -89,8 +89,12 @@ def test_a_failing_loader_ends_it_with_what_is_known() -> None:
 
 
 def test_without_an_answer_nothing_is_loaded() -> None:
-    stop = finder(None).ask([TRAINED])
-    assert stop == Stop(reason="found", answer=None)
+    assert finder(None).ask([TRAINED]) == finder(None).conclude([TRAINED]) == Stop(reason="found", answer=None)
+
+
+def test_where_training_was_not_timed_nothing_is_loaded() -> None:
+    untimed = replace(TRAINED, measurement=Measurement())
+    assert finder().ask([untimed]) == own_finder(2).ask([untimed]) == Stop(reason="found", answer=ANSWER)
 
 
 def test_what_stands_when_time_is_out_holds_what_was_loaded_by_then() -> None:

@@ -116,6 +116,12 @@ def test_the_same_program_is_paired_index_by_index(sizes: tuple[int, int]) -> No
     assert align(small, large) == {index: index for index in range(80)}
 
 
+def test_the_same_program_is_paired_however_long_it_is_before_the_first_difference() -> None:
+    """A stretch of this length would not be searched for pairs that nothing but their place speaks for."""
+    small, large = (one_segment(size, layers(size, 80)) for size in (2, 3))
+    assert align(small, large) == {index: index for index in range(320)}
+
+
 def test_what_appears_in_the_larger_pass_has_no_counterpart() -> None:
     requests = layers(8)
     for at in (60, 33, 32, 5, 0):

@@ -304,13 +304,16 @@ def test_small_segments_are_not_collected() -> None:
 
 
 def test_a_search_of_the_small_pool_ages_nothing() -> None:
-    memory = allocator("garbage_collection_threshold:0.5", cap=100)
+    memory = allocator("garbage_collection_threshold:0.5", cap=200)
     memory.free(memory.malloc(40 * MIB))
     for _ in range(5):
-        memory.malloc(1)
+        memory.malloc(MIB)
     memory.free(memory.malloc(42 * MIB))
-    memory.malloc(44 * MIB)
-    assert memory.reserved_bytes == 88 * MIB
+    memory.free(memory.malloc(44 * MIB))
+    memory.malloc(46 * MIB)
+    assert memory.reserved_bytes == (6 + 44 + 46) * MIB, (
+        "40 and 42 MiB went: the latter is not younger than the average"
+    )
 
 
 def test_without_a_cap_nothing_is_collected() -> None:

@@ -1,11 +1,14 @@
 """What is foretold from a recording, and how probes that disagree correct it."""
 
+from collections import defaultdict
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
 from autotune.memory.allocator_config import Unreplayable
+from autotune.memory.explain import by_event
 from autotune.memory.forecast import Correction, Forecast, Seen, forecast, learn
 from autotune.memory.program import Program
 from autotune.model import Form, Phase, Question, Reason, Settings, Trace
@@ -33,8 +36,8 @@ RECORDING = recording()
 
 
 @cache
-def foretold(allocator: str = "", cap_bytes: int = CAP) -> Forecast:
-    known = forecast(RECORDING, allocator, cap_bytes)
+def foretold(allocator: str = "", cap_bytes: int = CAP, *, varies: bool = False) -> Forecast:
+    known = forecast(RECORDING, allocator, cap_bytes, varies)
     assert isinstance(known, Forecast)
     return known
 
@@ -144,6 +147,48 @@ def test_streams_are_replayed_apart() -> None:
     assert isinstance(one, Forecast) and isinstance(two, Forecast)
     assert one.expect(1000).allocated_bytes == two.expect(1000).allocated_bytes
     assert one.expect(1000).reserved_bytes != two.expect(1000).reserved_bytes
+
+
+# Lengths that vary
+
+
+def requested(known: Forecast, batch_size: int) -> dict[int, list[int]]:
+    """Bytes asked for, by step."""
+    made: dict[int, list[int]] = defaultdict(list)
+    sizes = known.sizes_at(batch_size)
+    for event, mark in zip(known.run.events, by_event(known.run), strict=True):
+        if event > 0:
+            made[mark.step].append(sizes[event - 1])
+    return made
+
+
+def test_where_lengths_vary_steps_need_what_smaller_batches_need_before_the_last_ones_of_full_length() -> None:
+    known = requested(foretold(varies=True), 100)
+    sizes = [36, 81, 100, 74, 28, 71, 100, 47, 95, 100, 100, 100, 100, 100]
+    steps = {step: requested(foretold(), size)[min(step, 8)] for step, size in enumerate(sizes, 1)}
+    assert known == {0: requested(foretold(), 100)[0], **steps}
+
+
+def test_between_whole_samples_requests_lie_on_a_line() -> None:
+    low, high = (requested(foretold(), size)[2] for size in (40, 41))
+    assert low != high
+    assert requested(foretold(varies=True), 50)[2] == [a + (b - a) // 2 for a, b in zip(low, high, strict=True)]
+
+
+def test_where_lengths_vary_each_sequence_and_the_full_length_begin_with_nothing_cached() -> None:
+    steps = foretold(varies=True).replay(60, None).steps
+    assert [after.step for before, after in pairwise(steps) if after.reserved_bytes < before.reserved_bytes] == [4, 11]
+
+
+@pytest.mark.parametrize(("mib", "batch_size", "last", "thrashes"), [(550, 60, 12, False), (384, 40, 13, True)])
+def test_where_lengths_vary_the_last_two_steps_are_held_to_be_steady(
+    mib: int, batch_size: int, last: int, thrashes: bool
+) -> None:
+    known = foretold(cap_bytes=mib * MIB, varies=True)
+    seen = known.replay(batch_size, mib * MIB)
+    assert seen.out_of_memory is None
+    assert max(step.step for step in seen.steps if step.retries) == last
+    assert known.expect(batch_size).thrashes == thrashes
 
 
 # Corrections

@@ -77,7 +77,12 @@ def test_the_share_is_of_what_is_left_beside_what_is_held(held: int, sizes: list
 def test_c06_what_grows_faster_than_the_batch_is_recorded_below_its_limit_where_small_sizes_show_it() -> None:
     curves: list[Curve] = [lambda size: (100 + size) * MIB + size**2 * MIB // 16, lambda size: size**2 * MIB]
     assert [limit(curve, 40 * GIB) for curve in curves] == [800, 202]
-    assert [curve(climb(curve)[-1]) <= 40 * GIB for curve in curves] == [True, False]
+    assert [climb(curve) for curve in curves] == [[2, 3, 391], [2, 3, 2701]]
+
+
+def test_growth_by_more_than_the_share_of_the_batch_is_followed_to_its_own_limit() -> None:
+    """In proportion to what 3 samples take the limit would be 163, a third of which is 53."""
+    assert climb(lambda size: (300 * size - 150) * MIB) == [2, 3, 43]
 
 
 def test_small_sizes_below_a_constant_peak_are_followed_by_a_size_that_tells_more() -> None:

@@ -82,11 +82,21 @@ def test_the_batch_of_an_evaluation_belongs_to_it_and_goes_with_the_next_batch()
     marks = (BUILT, mark(1, 1, DATA), mark(2, 2, DATA), mark(4, 3, DATA), mark(6, 3, DATA), mark(8, 3, EVALUATE))
     run = make_long(events, marks, 5, 4)
     assert run.sources == (0, 1, 2, 3, 3, 4, 3)
-    alive = 0
-    for event in run.events[1:]:
-        alive += 1 if event > 0 else -1
-        assert alive <= 2, "two batches at most, the former one and the next"
-    assert alive == 1
+    assert run.events == (1, 2, 3, -2, 4, -3, 5, -4, 6, -5, 7, -6)
+
+
+def test_what_is_older_than_the_step_before_is_ended_once() -> None:
+    # 2 is left by the building: ended in the last step, or in the evaluation.
+    marks = (BUILT, mark(2, 1), mark(3, 2), mark(5, 3))
+    trains = make_long((1, 2, 3, 4, -3, 5, -4, -2), marks, 5, 1)
+    assert trains.events == (1, 2, 3, 4, -3, 5, -4, -2, 6, -5, 7, -6)
+    evaluates = make_long((1, 2, 3, 4, -3, 5, -4, 6, -6, -2), (*marks, mark(7, 3, EVALUATE)), 4, 4)
+    assert evaluates.events == (1, 2, 3, 4, -3, 5, -4, 6, -5, 7, -7)
+
+
+def test_a_last_phase_in_which_nothing_happens_is_kept() -> None:
+    run = make_long(EVENTS, (*MARKS, mark(12, 3, Phase.OPTIMIZER)), 4, 1)
+    assert run.marks[4:] == (mark(12, 3, Phase.OPTIMIZER), mark(12, 4), mark(16, 4, Phase.OPTIMIZER))
 
 
 def test_an_evaluation_right_after_the_recorded_steps_stays() -> None:

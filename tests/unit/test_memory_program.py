@@ -180,6 +180,22 @@ def test_reductions_share_the_bound_that_one_of_them_was_seen_to_reach() -> None
     assert foretold_peak(learned, 400) == fresh_peak(planted, 400)
 
 
+def test_a_reduction_keeps_a_bound_of_its_own() -> None:
+    """Rounding to whole slices moves it a little from one to the next."""
+    planted = Planted(workspace=lambda batch, layer: min(layer * batch, 132 - layer) * MIB, counters=lambda *_: 24)
+    learned = program(trained(planted, (8, 64)))  # layers 1 and 2 have not reached it
+    large = [size // MIB for size in learned.sizes_at(400) if size > 100 * MIB]
+    assert large == [126, 127, 128, 129, 129, 129] * STEPS
+
+
+@pytest.mark.parametrize(
+    ("counters", "kind"), [(4, Kind.SATURATED), (65_536, Kind.SATURATED), (65_540, Kind.AFFINE), (26, Kind.AFFINE)]
+)
+def test_only_a_few_whole_counters_show_a_reduction(counters: int, kind: Kind) -> None:
+    planted = Planted(workspace=lambda batch, layer: min(4 * MIB * batch, 132 * MIB), counters=lambda *_: counters)
+    assert only_kind(program(trained(planted, (8, 64))), 132 * MIB) is kind
+
+
 def test_a_reduction_without_a_bound_in_sight_is_extrapolated_and_may_be_smaller() -> None:
     planted = Planted(workspace=lambda batch, layer: min(4 * MIB * batch, 132 * MIB), counters=lambda *_: 24)
     learned = program(trained(planted, (2, 3, 8)))

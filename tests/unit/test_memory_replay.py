@@ -102,9 +102,10 @@ def test_memory_can_run_out_before_the_first_mark() -> None:
 
 
 def test_allocations_of_several_streams_do_not_share_memory() -> None:
-    sizes, events = [12 * MIB, 12 * MIB], (1, -1, 2)
+    sizes, events = [12 * MIB] * 3, (1, -1, 2, -2, 3)
     assert replay(sizes, events, (), NATIVE).reserved_bytes == 12 * MIB
-    assert replay(sizes, events, (), NATIVE, streams=(0, 1)).reserved_bytes == 24 * MIB
+    assert replay(sizes, events, (), NATIVE, streams=(0, 1, 0)).reserved_bytes == 24 * MIB
+    assert replay([*sizes[:2], 30 * MIB], events, (), NATIVE, streams=(0, 0, 1)).reserved_bytes == 42 * MIB
 
 
 def test_the_options_are_those_of_the_allocator() -> None:

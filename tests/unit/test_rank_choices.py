@@ -15,8 +15,8 @@ from autotune.ranking import refuse_without_plan
 from autotune.report.document import document, read, to_text
 from autotune.report.page.reproduce import reproduction
 from autotune.report.table import render, report
+from autotune.search.apart import plain
 from autotune.search.settings.priors import features, needs_no_less
-from autotune.search.settings.rows import plain
 from autotune.units import MIB
 from tests.cli.results import MACHINE, RESULT, WORKLOAD
 from tests.unit import planted_settings

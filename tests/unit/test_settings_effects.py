@@ -45,6 +45,21 @@ def test_a_bundle_is_put_down_to_the_knob_that_was_doubtful() -> None:
     assert abs(effects.difference({B: 1.0}, {}).mean) < 0.02
 
 
+def test_what_a_bundle_tells_is_shared_by_what_was_doubtful_and_ties_its_knobs_together() -> None:
+    """Bayes by hand: a gain of 0.8, of which 0.5 was not expected."""
+    effects = learned(({}, 1.0), ({A: 1.0, B: 1.0}, 1.8))
+    noise = 2 * 0.01**2 + (0.15 * 0.8) ** 2
+    variance = 0.3**2 + 0.03**2 + noise
+    means = 0.3 + 0.09 * 0.5 / variance, 0.0009 * 0.5 / variance
+    seen = [effects.difference(had, {}) for had in ({A: 1.0}, {B: 1.0})]
+    assert [one.mean for one in seen] == pytest.approx(means)
+    both = effects.difference({A: 1.0, B: 1.0}, {})
+    assert both.mean == pytest.approx(sum(means))
+    left = variance - noise - (variance - noise) ** 2 / variance
+    interplay = sum(0.01**2 + (0.15 * mean) ** 2 for mean in means)
+    assert both.deviation == pytest.approx(sqrt(left + interplay))
+
+
 def test_a_prediction_starts_from_the_nearest_settings() -> None:
     """Whatever made the bundle so fast is kept, though the model would not say so from the origin."""
     effects = learned(({}, 0.0), ({A: 1.0}, 0.3), ({A: 1.0, B: 1.0}, 0.9))

@@ -6,8 +6,8 @@ from statistics import mean
 import pytest
 
 from autotune.model import Compile, Form, MemoryFormat, Objective, OptimizerKind, Precision, Reason, Settings
+from autotune.search.apart import plain
 from autotune.search.settings import spent
-from autotune.search.settings.rows import plain
 from tests.unit.planted_settings import CHANGES_TRAINING, UNSUPPORTED, PlantedMachine, space_of
 from tests.unit.planted_settings_searches import checked, found, random_machine, search, searched
 

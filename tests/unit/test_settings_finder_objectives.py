@@ -1,7 +1,7 @@
 """What settings are chosen for besides speed: the largest batch, or the least memory at a wanted one."""
 
 from autotune.model import Checkpointing, Objective, Reason, Settings
-from autotune.search.settings.rows import plain
+from autotune.search.apart import plain
 from autotune.units import MIB
 from tests.unit.planted_settings import PlantedMachine, space_of
 from tests.unit.planted_settings_searches import random_machine, search, searched

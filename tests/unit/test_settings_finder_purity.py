@@ -7,9 +7,9 @@ import pytest
 
 from autotune.model import Form, Objective, Outcome, Precision, ProbeResult, Reason, Settings, Stop
 from autotune.search.allocators import BestAllocator
+from autotune.search.apart import plain
 from autotune.search.batch import BatchFinder
 from autotune.search.settings import SettingsFinder
-from autotune.search.settings.rows import plain
 from tests.fakes import (
     BROKEN_MACHINE,
     BUDGET,

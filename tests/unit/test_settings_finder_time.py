@@ -6,9 +6,9 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.model import Cause, Compile, Form, Measurement, Outcome, Precision, ProbeResult, Question, Settings, Stop
+from autotune.search.apart import plain
 from autotune.search.settings import spent
 from autotune.search.settings.certify import answer_at
-from autotune.search.settings.rows import plain
 from autotune.search.settings.spending import Spending, compile_seconds
 from autotune.search.settings.view import View
 from tests.fakes import Fault, result

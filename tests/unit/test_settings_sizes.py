@@ -42,7 +42,8 @@ def test_round_sizes_are_taken_where_they_cost_at_most_a_tenth() -> None:
     sizes = Sizes(unit=1, bound=10_000)
     assert [sizes.round(n) for n in (1, 3, 9, 17, 27, 250, 448, 1000)] == [1, 3, 9, 16, 26, 240, 448, 960]
     assert Sizes(unit=6, bound=1000).round(100) == 96
-    assert Sizes(unit=1, bound=1000, share=96).round(95) == 48
+    assert Sizes(unit=1, bound=1000, share=100).round(60) == 50, "48 would be rounder and divides nothing"
+    assert Sizes(unit=6, bound=1000).round(5) is None
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,7 @@ def test_an_effective_batch_that_cannot_be_held_is_refused_with_the_nearest_that
     with pytest.raises(UsageError) as refused:
         share_of(effective, world, unit)
     assert str(effective) in refused.value.message
+    assert (f"multiples of {unit}" in refused.value.message) == (unit > 1)
     assert refused.value.hint == f"give --effective-batch {near}"
 
 
@@ -64,3 +66,7 @@ def test_the_effective_batch_is_shared_among_the_devices() -> None:
     for effective, world in ((0, 1), (8, 0)):
         with pytest.raises(UsageError):
             share_of(effective, world, 1)
+
+
+def test_one_device_and_one_sample_are_enough() -> None:
+    assert share_of(1, 1, 1) == 1

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from autotune.model import Compile, Form, MemoryFormat, Outcome, Precision, ProbeResult, Reason, Settings
-from autotune.search.settings.rows import Row, plain
+from autotune.search.apart import plain
+from autotune.search.settings.rows import Row
 from autotune.search.settings.table import Guard, Table
 from tests.fakes import KILLED, OUT_OF_MEMORY, REJECTED, Fault, result
 from tests.unit.planted_settings import CHANGES_TRAINING, UNSUPPORTED

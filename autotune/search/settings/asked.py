@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from autotune.knobs import Space
 from autotune.model import Objective, ProbeResult, Settings
 from autotune.search.allocators import BestAllocator
+from autotune.search.apart import plain
 from autotune.search.batch import LARGEST_SIZE, BatchFinder
-from autotune.search.settings.rows import plain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from math import ceil
 
 from autotune.model import Compile, Form, Objective, Question, Reason, Settings
 from autotune.search.settings.priors import features, needs_no_less
+from autotune.search.settings.room import expected_limit
 from autotune.search.settings.rows import Row
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.view import View
@@ -75,7 +76,7 @@ def size_to_grow_to(view: View, row: Row, *, compiled: bool = False) -> int | No
     Args:
         compiled: for the same settings, compiled, of which nothing was measured yet.
     """
-    limit, best = view.limit(row), view.goal.best(row)
+    limit, best = expected_limit(row), view.goal.best(row)
     if limit is None or best is None:
         return None
     if view.sizes.share is not None and not compiled and not compiles(row.settings):

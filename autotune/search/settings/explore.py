@@ -11,6 +11,7 @@ from autotune.search.settings.guard import compare
 from autotune.search.settings.known import bundles, to_compile
 from autotune.search.settings.larger import grow_compiled
 from autotune.search.settings.priors import CHECKPOINTED, features, of_room
+from autotune.search.settings.room import expected_limit
 from autotune.search.settings.rows import Row
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.view import View
@@ -141,11 +142,11 @@ def _for_room(view: View, settings: Settings, lead: Row) -> float:
     """What the larger batch brings that checkpointing makes room for."""
     if view.asked.objective is not Objective.THROUGHPUT:
         return 0.0
-    limit, share = view.limit(lead), features(settings).get(CHECKPOINTED, 0.0)
+    limit, share = expected_limit(lead), features(settings).get(CHECKPOINTED, 0.0)
     if limit is None or not share or CHECKPOINTED in features(lead.settings):
         return 0.0
     alike = [row for row in view.table.alive if features(row.settings).get(CHECKPOINTED, 0.0) == share]
-    known = [larger for row in alike if (larger := view.limit(row)) is not None]
+    known = [larger for row in alike if (larger := expected_limit(row)) is not None]
     times = max(known) / limit if known else exp(of_room()[CHECKPOINTED].mean * share)
     larger = min(round(times * limit), view.sizes.bound)
     return view.saturation_of(lead).gain(limit, larger) if larger > limit else 0.0

@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from autotune.knobs import knob_of
 from autotune.model import Compile, MemoryFormat, OptimizerKind, Precision, Settings
+from autotune.search.apart import plain
 from autotune.search.settings.priors import HALF
-from autotune.search.settings.rows import Row, plain
+from autotune.search.settings.rows import Row
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.table import Guard
 from autotune.search.settings.view import View

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from autotune.model import Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.allocators import BestAllocator
-from autotune.search.settings.rows import TRAINING, plain
+from autotune.search.apart import plain
+from autotune.search.settings.rows import TRAINING
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.view import View
 

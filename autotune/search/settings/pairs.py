@@ -14,8 +14,6 @@ def shorter(first: Sequence[float], second: Sequence[float]) -> float:
     out, equal differences share their ranks. 1.0 where nothing is left.
     """
     differences = [b - a for a, b in zip(first, second, strict=False) if a != b]
-    if not differences:
-        return 1.0
     ranks = _doubled_ranks([abs(d) for d in differences])
     seen = sum(rank for rank, d in zip(ranks, differences, strict=True) if d > 0)
     # ways[s]: how many of the 2^n ways to choose signs give the sum s of positive ranks

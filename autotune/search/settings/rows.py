@@ -13,11 +13,6 @@ _BY_PRECISION = (Form.TIMED, Form.LONG, Form.SHORT)
 TRAINING = frozenset(_BY_PRECISION)
 
 
-def plain(settings: Settings) -> Settings:
-    """Accumulation left aside: it follows from the size."""
-    return replace(settings, accumulate=1)
-
-
 @dataclass(frozen=True)
 class Row:
     """Settings with the probes that trained under them, whatever their accumulation."""

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from autotune.knobs import in_words
 from autotune.model import Answer, Compile, Form, Reason, Settings
+from autotune.search.apart import plain
 from autotune.search.settings.candidates import affordable
 from autotune.search.settings.choose import leader
 from autotune.search.settings.explore import improvement, worth
 from autotune.search.settings.guard import accumulation_differs
-from autotune.search.settings.rows import plain
 from autotune.search.settings.spending import compiles
 from autotune.search.settings.table import Guard
 from autotune.search.settings.view import View

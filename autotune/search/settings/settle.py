@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from autotune.model import Answer, Form, Objective, Question, Settings, Stop
+from autotune.search.apart import plain
 from autotune.search.batch import NOT_SEARCHED
 from autotune.search.settings.candidates import closing_s
 from autotune.search.settings.certify import certify, searches_limit
@@ -11,7 +12,7 @@ from autotune.search.settings.conclude import standing_answer
 from autotune.search.settings.explore import explore
 from autotune.search.settings.guard import compare
 from autotune.search.settings.larger import grow
-from autotune.search.settings.rows import Row, plain
+from autotune.search.settings.rows import Row
 from autotune.search.settings.sample import sample
 from autotune.search.settings.saying import reason_of
 from autotune.search.settings.spending import compiles

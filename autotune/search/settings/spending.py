@@ -6,7 +6,7 @@ from functools import cached_property
 from statistics import median
 
 from autotune.model import Compile, Form, ProbeResult, Question, Settings
-from autotune.search.settings.rows import plain
+from autotune.search.apart import plain
 
 _FIRST_COMPILE_S = 40.0
 """Before one was seen: GPT-2 124M and ResNet-50 took 36 and 40 s on an H200, with nothing cached."""

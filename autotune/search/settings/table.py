@@ -7,7 +7,8 @@ from enum import Enum, auto
 from functools import cached_property
 
 from autotune.model import Cause, Compile, Form, Outcome, ProbeResult, Reason, Settings
-from autotune.search.settings.rows import TRAINING, Row, plain
+from autotune.search.apart import plain
+from autotune.search.settings.rows import TRAINING, Row
 
 Value = tuple[str, object]
 """A knob and one of its values."""
@@ -98,7 +99,7 @@ class Table:
                 continue
             rejected = self.guard(row.settings) is Guard.REJECTED
             for other in self.rows.values():
-                if self.faulty(other) or not other.evidence.good or other.settings == row.settings:
+                if self.faulty(other) or not other.evidence.good:
                     continue
                 if rejected and self.guard(other.settings) is not Guard.ACCEPTED:
                     continue
@@ -133,7 +134,7 @@ class Table:
 
 def _with_others_of_its_kind(knob: str, value: object) -> set[Value]:
     """What breaks the plain mode of the compiler breaks its other modes."""
-    if knob == "compile" and value is Compile.DEFAULT:
+    if value is Compile.DEFAULT:
         return {(knob, mode) for mode in Compile if mode is not Compile.OFF}
     return {(knob, value)}
 

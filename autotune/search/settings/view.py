@@ -7,13 +7,14 @@ from itertools import takewhile
 from math import exp, log
 
 from autotune.model import Form, Objective, ProbeResult, Question, Reason, Settings
+from autotune.search.apart import plain
 from autotune.search.legal import legal_step
 from autotune.search.settings.asked import Asked
 from autotune.search.settings.effects import Effects, Expectation
 from autotune.search.settings.goal import Goal
 from autotune.search.settings.priors import features, of_room, of_speed
-from autotune.search.settings.room import Saturation, expected_limit, saturation
-from autotune.search.settings.rows import Row, plain
+from autotune.search.settings.room import Saturation, saturation
+from autotune.search.settings.rows import Row
 from autotune.search.settings.sizes import Sizes
 from autotune.search.settings.spending import Spending
 from autotune.search.settings.table import Guard, Table
@@ -41,17 +42,12 @@ class View:
     @cached_property
     def table(self) -> Table:
         """By settings of the space."""
-        return Table(self._candidates, self.asked.base, frozenset(self._opening.evidence.accepted))
-
-    @cached_property
-    def opening(self) -> Row:
-        """What the probes before the first candidate say of the settings that all others are compared with."""
-        return self._opening
+        return Table(self._candidates, self.asked.base, frozenset(self.opening.evidence.accepted))
 
     @property
     def origin(self) -> Settings:
         """These settings: the user's own, or the first that fit where those do not at all. Plain."""
-        return self._opening.settings
+        return self.opening.settings
 
     @property
     def rescued(self) -> bool:
@@ -61,9 +57,9 @@ class View:
     @cached_property
     def sizes(self) -> Sizes:
         """Legal sizes, as far as the opening showed what is legal."""
-        bound = min([self.asked.bound, *([end] if (end := self._opening.evidence.data_end) else [])])
+        bound = min([self.asked.bound, *([end] if (end := self.opening.evidence.data_end) else [])])
         return Sizes(
-            unit=legal_step(self._opening.evidence, self.asked.batch_finder.multiple_of),
+            unit=legal_step(self.opening.evidence, self.asked.batch_finder.multiple_of),
             bound=bound,
             accumulate=self.asked.space.base.accumulate,
             share=self.asked.share,
@@ -72,7 +68,7 @@ class View:
     @property
     def opened(self) -> bool:
         """Whether there is something to compare candidates with."""
-        row = self._opening
+        row = self.opening
         return bool(row.certified) and any(self.sizes.down(size) == size for size in row.speeds)
 
     @cached_property
@@ -82,9 +78,9 @@ class View:
         Raises:
             ValueError: the opening is not over.
         """
-        legal = {n: s for n, s in self._opening.speeds.items() if self.sizes.down(n) == n}
+        legal = {n: s for n, s in self.opening.speeds.items() if self.sizes.down(n) == n}
         if self.asked.objective is Objective.MEMORY:
-            return max(n for n in legal if n in self._opening.certified or len(legal) == 1)
+            return max(n for n in legal if n in self.opening.certified or len(legal) == 1)
         return min(n for n, speed in legal.items() if speed >= _FLAT * max(legal.values()))
 
     @cached_property
@@ -101,7 +97,7 @@ class View:
     @cached_property
     def saturation(self) -> Saturation:
         """Of the origin; believed to be mild where it was timed at one size only."""
-        return saturation(self._opening.speeds) or Saturation(self.reference / 20)
+        return saturation(self.opening.speeds) or Saturation(self.reference / 20)
 
     def saturation_of(self, row: Row) -> Saturation:
         """Of other settings: by their own times, or by how much faster than the origin they are."""
@@ -142,10 +138,6 @@ class View:
         """The goal's logarithm that settings should reach at the reference size."""
         return self.effects.predict(features(settings))
 
-    def limit(self, row: Row) -> int | None:
-        """The largest size that should fit."""
-        return expected_limit(row)
-
     def trusted(self, settings: Settings) -> bool:
         """Whether nothing speaks against recommending the settings, as far as training the same goes."""
         return self.guard(settings) is Guard.ACCEPTED
@@ -185,7 +177,8 @@ class View:
         return tuple(probe for probe in self.history if self.asked.knows(probe.settings))
 
     @cached_property
-    def _opening(self) -> Row:
+    def opening(self) -> Row:
+        """What the probes before the first candidate say of the settings that all others are compared with."""
         before = tuple(takewhile(lambda probe: not _measures_candidate(probe), self._candidates))
         first = self._origin_of(before)
         if first.certified or len(before) == len(self._candidates):
