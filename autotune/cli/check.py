@@ -53,7 +53,9 @@ _Args = Annotated[
 ]
 _Device = Annotated[
     str | None,
-    typer.Option(metavar="DEVICE", help="Device to check on. Default: that FILE was made for.", show_default=False),
+    typer.Option(
+        "--device", metavar="DEVICE", help="Device to check on. Default: that FILE was made for.", show_default=False
+    ),
 ]
 _MemoryLimit = Annotated[
     str | None,

@@ -39,7 +39,9 @@ Templates = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="Device to train on: auto, cpu, cuda, cuda:1.")]
+Device = Annotated[  # named, since typer 0.27 takes a metavar that is the parameter's name for the option's
+    str, typer.Option("--device", metavar="DEVICE", help="Device to train on: auto, cpu, cuda, cuda:1.")
+]
 Storage = Annotated[
     str | None,
     typer.Option(

@@ -56,6 +56,14 @@ def test_every_command_and_every_option_has_help(path: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_an_option_whose_value_is_called_as_itself_is_named_since_typer_0_27_writes_it_in_capitals(
+    path: tuple[str, ...],
+) -> None:
+    options = [param for param in COMMANDS[path].params if getattr(param, "metavar", None)]
+    assert all(param.opts[0] == param.opts[0].lower() for param in options if param.opts[0].startswith("--"))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_is_plain_and_ends_well(invoke: Invoke, path: tuple[str, ...]) -> None:
     ended = invoke(*path, "--help")
     assert (ended.code, ended.err) == (0, "")
