@@ -20,7 +20,7 @@ from autotune.probe.loading import load_batches
 from autotune.probe.meter import CudaMeter
 from autotune.probe.order import Order
 from autotune.probe.recorder import Recorder
-from autotune.probe.settling import MOST_STEPS
+from autotune.probe.settling import MOST_STEPS, outlined_after
 from autotune.probe.steps import Steps, storage_bytes
 from autotune.workload.task import Workload
 
@@ -152,7 +152,8 @@ def _run_pass(order: Order, steps: Steps, group: Group) -> None:
     # A recording is of one kind of batch: what follows the size is told by comparing passes.
     rotating = form.rotating_steps if recorder.history is None else 0
     for number in range(1, MOST_STEPS + 1):
-        steps.run(number, candidate=recorder.executed % steps.candidates if recorder.executed < rotating else 0)
+        candidate = recorder.executed % steps.candidates if recorder.executed < rotating else 0
+        steps.run(number, candidate=candidate, outlined=recorder.executed in outlined_after(form))
         if before_pause is not None and recorder.executed >= before_pause and not steps.paused:
             steps.pause(checkpoint=form is Form.LONG)
         if number >= asked and not group.any(not steps.enough(form, number)):

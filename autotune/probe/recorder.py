@@ -45,6 +45,8 @@ class Recorder:
         self.step_peaks: list[int | None] = []
         """Allocated bytes at most in each step; None where no allocator counts them."""
         self._step_peak: int | None = None
+        self.outlines: list[int] = []
+        """Of the shapes of all that modules returned, for the steps that they were looked at in."""
         self.timed: list[bool] = []
         """For each step whether it counts: a skipped one is faster than training is, one on a shorter batch than others."""
         self.executed = 0
@@ -90,9 +92,11 @@ class Recorder:
         """What was there at most is asked about from here on."""
         self._step_peak = None
 
-    def end_step(self) -> None:
-        """Keep what was there at most in this step."""
+    def end_step(self, outline: int | None) -> None:
+        """Keep what was there at most in this step, and the outline of its shapes, if that was looked at."""
         self.step_peaks.append(self._step_peak)
+        if outline is not None:
+            self.outlines.append(outline)
 
     def _note(self, phase: Phase, peak: Peak) -> None:
         if peak.reserved_bytes is not None:

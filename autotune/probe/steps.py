@@ -6,7 +6,7 @@ backward, optimizer.
 
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook
@@ -60,11 +60,13 @@ class Steps:
         self._calls_in_first: int | None = None
         self._taken = 0
         self._recompiles = 0
+        self._outline: int | None = None
+        """Of the shapes of all that modules returned in this step; None where they are not looked at."""
         members = set(model.modules())
         if applied.settings.compile is Compile.OFF:
-            counted = register_module_forward_hook(lambda module, *_: self._count(module in members))
+            counted = register_module_forward_hook(lambda module, _, output: self._see(module in members, output))
         else:  # a hook inside of the graph would be compiled along, and anew for each number it counts to
-            counted = model.register_forward_hook(lambda *_: self._count(True))
+            counted = model.register_forward_hook(lambda _, __, output: self._see(True, output))
         self._hooks = [counted, optimizer.register_step_post_hook(lambda *_: self._took())]
         self._passes = 0
         """Of the whole model in this micro-batch, counted where several ranks train it."""
@@ -81,8 +83,10 @@ class Steps:
         for hook in self._hooks:
             hook.remove()
 
-    def _count(self, ours: bool) -> None:
+    def _see(self, ours: bool, output: object) -> None:
         self._calls += ours
+        if ours and self._outline is not None:
+            self._outline = hash((self._outline, *_extents(output)))
 
     def _took(self) -> None:
         self._taken += 1
@@ -91,14 +95,15 @@ class Steps:
         self._passes += 1
         self.recorder.arrive()
 
-    def run(self, number: int, share: float = 1.0, candidate: int = 0) -> None:
+    def run(self, number: int, share: float = 1.0, candidate: int = 0, *, outlined: bool = False) -> None:
         """One optimizer step with all its micro-batches. Making batches is left out of its time: loaders do it ahead.
 
         ``share``: of the full length, in all samples of the step. ``candidate``: which of the candidates for the worst
-        batch to train on.
+        batch to train on. ``outlined``: note by what shapes it went.
         """
         recorder, applied = self.recorder, self._applied
         recorder.begin_step()
+        self._outline = 0 if outlined else None
         calls, taken, retries = self._calls, self._taken, recorder.meter.retries()
         at = self.before + number
         compiled = applied.compile_counts()
@@ -129,7 +134,7 @@ class Steps:
         self._count_step(took, forward_calls=self._calls - calls, loss=loss, timed=share == 1 and candidate == 0)
         del total, loss
         recorder.retries.append(recorder.meter.retries() - retries)
-        recorder.end_step()
+        recorder.end_step(self._outline)
         if took:
             recorder.allocated_after.append(recorder.meter.allocated() - self.batch_on_device)
             state = [t for s in state_here(self._optimizer) for t in tensors(s)]
@@ -238,6 +243,7 @@ class Steps:
             skipped=seen.skipped,
             retries=seen.retries,
             peaks=seen.step_peaks,
+            outlines=seen.outlines,
         )
 
     def pause(self, *, checkpoint: bool) -> None:
@@ -269,6 +275,16 @@ class Steps:
                 self._workload.evaluate(self._model, self._batch)
         self._model.train()
         self.recorder.facts["evaluated"] = True
+
+
+def _extents(output: object) -> Iterator[int | torch.Size]:
+    """Shapes of the tensors that a module returned, as such or in tuples, lists and mappings; of a nested one, which may have
+    no shape, its elements."""
+    if isinstance(output, torch.Tensor):
+        yield output.numel() if output.is_nested else output.shape
+    elif isinstance(output, tuple | list | Mapping):
+        for part in output.values() if isinstance(output, Mapping) else output:
+            yield from _extents(part)
 
 
 def storage_bytes(values: Iterable[torch.Tensor]) -> int:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from autotune.model import Form, Settings, Source
 from autotune.probe.measure import run_probe
 from autotune.probe.meter import CpuMeter, Peak
 from autotune.probe.order import Op, Order
 from autotune.probe.recorder import Recorder
-from autotune.probe.settling import MOST_STEPS, differ, enough
+from autotune.probe.settling import MOST_STEPS, differ, enough, outlined_after
 from autotune.probe.wire import Channel
 from autotune.units import GIB, KIB, MIB
 from autotune.workload.parts import Parts
@@ -102,7 +103,11 @@ class Planted(CpuMeter):
         return Peak(height, height)
 
 
-def trained(form: Form, height: Callable[[int], int]) -> Recorder:
+def trained(
+    form: Form,
+    height: Callable[[int], int],
+    make_model: Callable[[], torch.nn.Module] = lambda: torch.nn.Linear(8, 1),
+) -> Recorder:
     """What is seen of a training that takes so much memory in each of its steps."""
     meter = Planted(height)
 
@@ -111,7 +116,7 @@ def trained(form: Form, height: Callable[[int], int]) -> Recorder:
         return vectors(size)
 
     parts = Parts(
-        make_model=lambda: torch.nn.Linear(8, 1),
+        make_model=make_model,
         make_batch=make_batch,
         loss=squares,
         make_optimizer=lambda params: torch.optim.SGD(params, lr=0.01),
@@ -154,3 +159,75 @@ def test_one_that_takes_the_same_in_each_step_or_more_and_more_by_eight(height: 
 
 def test_a_short_probe_of_it_stays_short() -> None:
     assert trained(Form.SHORT, lambda step: (100 + step % 3) * 2 * MIB).executed == Form.SHORT.steps
+
+
+class Routed(torch.nn.Module):
+    """Positive samples go through one layer, negative ones through another; together they are always as many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 1) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positive = x[:, 0] > 0
+        out = torch.zeros(len(x), 1)
+        for layer, rows in zip(self.layers, (positive, ~positive), strict=True):
+            out = out.masked_scatter(rows[:, None], layer(x[rows]))
+        return out
+
+
+class Packed(torch.nn.Module):
+    """Takes sequences of random lengths, packed, and gives the last state of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.GRU(1, 1, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(
+            x[..., None], torch.randint(1, 9, (len(x),)), batch_first=True, enforce_sorted=False
+        )
+        return torch.as_tensor(self.layer(packed)[1][-1])
+
+
+class Nested(torch.nn.Module):
+    """A layer within gives a nested tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.cut = torch.nn.Linear(8, 1), Cut()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.layer(x + self.cut(x).to_padded_tensor(0.0).sum()))
+
+
+class Cut(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([row[: 1 + number] for number, row in enumerate(x.detach())])
+
+
+@pytest.mark.parametrize(
+    ("make_model", "steps"),
+    [(Routed, MOST_STEPS), (Packed, MOST_STEPS), (lambda: torch.nn.Sequential(torch.nn.Linear(8, 1)), 8)],
+    ids=["experts", "packed sequences", "none of it"],
+)
+def test_shapes_tell_it_where_no_peak_does(make_model: Callable[[], torch.nn.Module], steps: int) -> None:
+    torch.manual_seed(0)
+    seen = trained(Form.LONG, lambda step: 200 * MIB, make_model)
+    assert seen.executed == steps
+    assert len(seen.outlines) == 2, "of two steps; looking takes time, which is measured"
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_tensor_without_a_shape_is_looked_at_as_well() -> None:
+    assert trained(Form.LONG, lambda step: 200 * MIB, Nested).executed == Form.LONG.steps
+
+
+def test_where_nobody_counts_memory_shapes_conclude_nothing() -> None:
+    """On the CPU thirty steps may take minutes, and pages that a heap keeps are no peaks."""
+    assert not differ((None,) * 8, (1, 2)) and differ(LIKE, (1, 2)) and not differ(LIKE, (1, 1))
+
+
+def test_only_steady_steps_of_the_long_form_are_looked_at() -> None:
+    assert outlined_after(Form.LONG) == (4, 5)
+    assert [outlined_after(form) for form in (Form.SHORT, Form.TIMED, Form.EVALUATE)] == [(), (), ()]
