@@ -288,10 +288,10 @@ class Session:
         if stop is None:
             held.finish(SearchState.INTERRUPTED, None, "the time budget ended")
             certified = max((p.batch_size for p in probes if p.fits and p.form is Form.LONG), default=None)
+            counted = f"{len(probes)} probe{'' if len(probes) == 1 else 's'}"
             so_far = "" if certified is None else f"; batch {certified} is certified, and may not be the largest"
             raise TimeRanOut(
-                f"the time budget of {self._plan.time_budget_s:g} s ended after {len(probes)} probe{'s'[: len(probes) != 1]}, before an answer"
-                f"{so_far}",
+                f"the time budget of {self._plan.time_budget_s:g} s ended after {counted}, before an answer{so_far}",
                 hint=f"run the same command again to go on with search {held.record.id}, with a larger --time-budget",
             )
         if stop.answer is not None:

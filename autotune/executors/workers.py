@@ -339,7 +339,10 @@ class Workers:
         try:
             result = read_result(message.get("result"), what)
             asked = self._running[ticket]
-            if (result.batch_size, result.form, result.settings) != (asked.batch_size, asked.form, asked.settings):
+            went_on = asked.trace_unit is not None and result.batch_size >= asked.batch_size  # it records several sizes
+            if (result.form, result.settings) != (asked.form, asked.settings) or not (
+                went_on or result.batch_size == asked.batch_size
+            ):
                 raise EnvironmentTrouble(
                     f"{what} is to another question: batch {result.batch_size}, {result.form}, in place of"
                     f" {asked.batch_size}, {asked.form}, or with other settings",

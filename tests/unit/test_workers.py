@@ -175,6 +175,17 @@ def test_an_outcome_that_contradicts_its_failure_or_numbers_that_cannot_be_are_r
                 workers.probe(QUESTION, BUDGET, 0)
 
 
+def test_a_recording_ends_at_a_larger_size_than_it_begins_with() -> None:
+    recording = replace(QUESTION, reason=Reason.TRACE, trace_unit=2, trace_largest=64)
+    with opened(PlantedWorker(forges=lambda one: {**one, "result": {**one["result"], "batch_size": 7}})) as workers:
+        workers.describe("cuda", 1)
+        assert workers.probe(recording, BUDGET, 0).batch_size == 7
+    with opened(PlantedWorker(forges=lambda one: {**one, "result": {**one["result"], "batch_size": 1}})) as workers:
+        workers.describe("cuda", 1)
+        with pytest.raises(EnvironmentTrouble, match="is to another question: batch 1, short, in place of 2"):
+            workers.probe(recording, BUDGET, 0)
+
+
 def test_a_worker_that_answers_in_an_unknown_form_is_left_out_and_another_one_answers() -> None:
     said: list[str] = []
     forger = PlantedWorker(forges=lambda answer: {**answer, "result": {**answer["result"], "batch_size": 1}})
