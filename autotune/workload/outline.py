@@ -43,17 +43,25 @@ class Outline:
             hint=f"say which: {self._target}:{names[-1]}, or write make_model()",
         )
 
-    def nothing(self, what: str) -> WorkloadError:
-        """No workload, with whatever comes close to one."""
+    def nothing(self, what: str = "") -> WorkloadError:
+        """No workload, with whatever comes close to one; ``what`` has been found of it, empty: nothing."""
         hints = []
         model, batch = self._near("make_model"), self._near("make_batch")
         if model:
             hints.append(f"found `{model}`; rename it to make_model or pass {self._target}:{model}")
         if batch:
             hints.append(f"found `{batch}`; rename it to make_batch")
-        elif not hasattr(self._module, "make_batch"):
-            hints.append("write make_batch(batch_size)")
+        missing = [] if what or model or hasattr(self._module, "make_model") else ["make_model()"]
+        if not batch and not hasattr(self._module, "make_batch"):
+            missing.append("make_batch(batch_size)")
+        if missing:
+            hints.append(f"write {' and '.join(missing)}")
         hints.append("`autotune init` writes a model file to start from")
+        if len(missing) == 2 and self._target.endswith(".py"):
+            hints.append(
+                f"a script that trains stays as it is: autotune search -- python {self._target} --batch-size {{batch}}"
+            )
+        what = what or "no workload was recognised"
         return WorkloadError(f"{self._target}: {what}; the file defines {self._own()}", hint="; ".join(hints))
 
     def _near(self, wanted: str) -> str:

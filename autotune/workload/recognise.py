@@ -129,7 +129,7 @@ class _Finder:
         )
         if convention is not None:
             return convention
-        raise self._outline.nothing("no workload was recognised")
+        raise self._outline.nothing()
 
     def _adapted(self, thing: object, name: str, why: str, remake: Callable[[], object] | None = None) -> Found | None:
         """What a convention of others makes of it; None if it follows none."""

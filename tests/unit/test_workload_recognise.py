@@ -238,13 +238,15 @@ TASK_WITHOUT_ARGUMENTS = "class Task:\n    def __init__(self, lr):\n        pass
     ("text", "name", "message", "hint"),
     [
         ("x = 1\n", "", "no workload was recognised; the file defines no function and no class", "autotune init"),
+        ("x = 1\n", "", "no workload was recognised", "write make_model() and make_batch(batch_size); "),
+        ("def main():\n    pass\n", "", "defines main", "autotune search -- python model.py --batch-size {batch}"),
         (
             "def build_model():\n    pass\ndef get_batch(n):\n    pass\n",
             "",
             "the file defines build_model, get_batch",
             "found `build_model`; rename it to make_model or pass model.py:build_model; found `get_batch`",
         ),
-        ("def create_net():\n    pass\n", "", "defines create_net", "write make_batch(batch_size)"),
+        ("def create_net():\n    pass\n", "", "defines create_net", "write make_model() and make_batch(batch_size)"),
         ("def make_model():\n    pass\n", "", "make_model has neither make_batch nor make_dataset", "write make_batch"),
         ("def make_model():\n    pass\nmake_batch = {}\n", "", "neither make_batch nor make_dataset", "autotune init"),
         (BATCH, "", "the file defines make_batch", "autotune init"),
