@@ -1,6 +1,7 @@
 """What a module defines, and the errors that say so when no workload was recognised in it."""
 
 import difflib
+import shlex
 from types import FunctionType, ModuleType
 
 from autotune.errors import UsageError, WorkloadError
@@ -59,7 +60,7 @@ class Outline:
         hints.append("`autotune init` writes a model file to start from")
         if len(missing) == 2 and self._target.endswith(".py"):
             hints.append(
-                f"a script that trains stays as it is: autotune search -- python {self._target} --batch-size {{batch}}"
+                f"a script that trains stays as it is: autotune search -- python {shlex.quote(self._target)} --batch-size {{batch}}"
             )
         what = what or "no workload was recognised"
         return WorkloadError(f"{self._target}: {what}; the file defines {self._own()}", hint="; ".join(hints))
