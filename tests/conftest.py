@@ -5,6 +5,7 @@ The first test file imports torch, which reads its number of threads then: this 
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from itertools import groupby
@@ -29,6 +30,10 @@ _file_then: Path | None = None
 if _workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     _cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores // _workers)))
+
+# Scripts of a shell start their background jobs with it ignored, and so would be all children that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _freeze() -> None:

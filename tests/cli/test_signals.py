@@ -13,7 +13,6 @@ from autotune.cli.signals import Stopped, stoppable
 
 CHILD = """
 import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start its background jobs with it ignored
 from autotune import api
 from autotune.cli import app
 from autotune.model import Plan, Source
