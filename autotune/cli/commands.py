@@ -66,11 +66,7 @@ def _root(
 
 
 def invoke(argv: Sequence[str], program: str) -> int:
-    """Run one command line; returns the exit code that it asks for.
-
-    Args:
-        argv: arguments without the program's name.
-        program: how the user started it.
+    """Run a command line, without the name of the program, which the user started as ``program``; returns its exit code.
 
     Raises:
         AutotuneError: whatever the command raises, or the command line cannot be read.

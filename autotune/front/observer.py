@@ -1,7 +1,6 @@
 """What a search tells where nobody else listens."""
 
 import logging
-from typing import cast
 
 from autotune.arguments import shown
 from autotune.errors import UsageError
@@ -10,7 +9,6 @@ from autotune.model import Budget, Machine, ProbeResult, Question, WorkloadInfo
 from autotune.ports import SearchObserver
 from autotune.units import format_bytes
 
-_TOLD = ("found", "note", "asked", "answered")
 _log = logging.getLogger("autotune")
 
 
@@ -40,15 +38,13 @@ class LogObserver:
         _log.info("probe %d: batch %d: %s in %.1f s", number, result.batch_size, result.outcome, result.seconds)
 
 
-def listening(observer: object) -> SearchObserver:
-    """The observer that was given; without one the logger.
+def listening(observer: SearchObserver | None) -> SearchObserver:
+    """The observer that was given, or else the logger.
 
     Raises:
         UsageError: it lacks a method.
     """
-    missing = [name for name in _TOLD if observer is not None and not callable(getattr(observer, name, None))]
-    if missing:
-        raise UsageError(
-            f"observer {shown(observer)} has no method {missing[0]}()", hint=f"it is told by {', '.join(_TOLD)}"
-        )
-    return LogObserver() if observer is None else cast(SearchObserver, observer)
+    for name in ("found", "note", "asked", "answered"):
+        if observer is not None and not callable(getattr(observer, name, None)):
+            raise UsageError(f"observer {shown(observer)} has no {name}()", hint="give what api.LogObserver() has")
+    return LogObserver() if observer is None else observer
