@@ -154,7 +154,7 @@ def sections_of(only: Any) -> tuple[Section, ...]:
     from autotune.diagnose.evidence import EVIDENCE
 
     known = (*EVIDENCE, Section.ADVICE)
-    named = (only,) if isinstance(only, str) else texts("only", only)
+    named = (only,) if isinstance(only, str) else texts("only", () if only is None else only)
     words = [word.strip() for text in named for word in text.split(",")]
     wrong = [word for word in words if word not in {str(one) for one in known}]
     if wrong:
