@@ -200,9 +200,8 @@ def search(
         NothingFits, WorkloadError, EnvironmentTrouble, StoreError, UsageError, TimeRanOut: see ``find_max_batch``.
     """
     from autotune.front import searching
-    from autotune.front.observer import LogObserver
 
-    return searching.search(plan, storage, fresh, observer or LogObserver(), where, trains_here=False)
+    return searching.search(plan, storage, fresh, observer, where, trains_here=False)
 
 
 def search_kinds(
@@ -222,9 +221,8 @@ def search_kinds(
         NothingFits, WorkloadError, EnvironmentTrouble, StoreError, UsageError, TimeRanOut: see ``find_max_batch``.
     """
     from autotune.front import searching
-    from autotune.front.observer import LogObserver
 
-    return searching.search_kinds(plan, storage, fresh, observer or LogObserver(), where)
+    return searching.search_kinds(plan, storage, fresh, observer, where)
 
 
 def search_buckets(
@@ -246,9 +244,8 @@ def search_buckets(
         WorkloadError, EnvironmentTrouble, StoreError, UsageError: see ``find_max_batch``.
     """
     from autotune.front import searching
-    from autotune.front.observer import LogObserver
 
-    return searching.search_buckets(plan, buckets, storage, fresh, observer or LogObserver(), where, trains_here=False)
+    return searching.search_buckets(plan, buckets, storage, fresh, observer, where, trains_here=False)
 
 
 def predict(
@@ -283,9 +280,8 @@ def predict(
         TimeRanOut: the time budget ended before any answer.
     """
     from autotune.front import predicting
-    from autotune.front.observer import LogObserver
 
-    return predicting.predict(plan, storage, fresh, observer or LogObserver(), verify=verify)
+    return predicting.predict(plan, storage, fresh, observer, verify=verify)
 
 
 def check(
@@ -454,13 +450,13 @@ def diagnose(
         asked=diagnosing.Asked(
             batch=batch,
             steps=steps,
-            only=(only,) if isinstance(only, str) else tuple(only),
+            only=only,
             output=output,
             recommendation=recommendation,
             storage=storage,
         ),
         observer=observer,
-        keep=keep or (lambda findings: None),
+        keep=keep,
     )
 
 

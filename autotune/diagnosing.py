@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune.arguments import texts
 from autotune.errors import AutotuneError, Interrupted, UsageError
 from autotune.looking import Looker, make_folder
 from autotune.model import (
@@ -144,17 +145,6 @@ def _because(error: AutotuneError, section: Section, message: str = "") -> Unans
     )
 
 
-def whole(name: str, value: int | None) -> int | None:
-    """The same; None = not given.
-
-    Raises:
-        UsageError: it is no whole number from 1 on.
-    """
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST):
-        raise UsageError(f"{name} is {value!r}", hint=f"give {name} (--{name}) a whole number from 1 on")
-    return value
-
-
 def sections_of(only: Any) -> tuple[Section, ...]:
     """The sections that are asked for, in their order; all of those that there are where nothing is named.
 
@@ -164,8 +154,8 @@ def sections_of(only: Any) -> tuple[Section, ...]:
     from autotune.diagnose.evidence import EVIDENCE
 
     known = (*EVIDENCE, Section.ADVICE)
-    named = [only] if isinstance(only, str) else list(only or ())
-    words = [word.strip() for text in named for word in str(text).split(",")]
+    named = (only,) if isinstance(only, str) else texts("only", () if only is None else only)
+    words = [word.strip() for text in named for word in text.split(",")]
     wrong = [word for word in words if word not in {str(one) for one in known}]
     if wrong:
         raise UsageError(f"section {wrong[0]!r} is not known", hint=f"use some of {','.join(known)}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from autotune.arguments import path
 from autotune.errors import DamagedRow, StoreError, UsageError
 from autotune.model import Damage, SearchState, SearchSummary, owner_words
 
@@ -27,8 +28,14 @@ class Removal:
     """(id, why it is kept)."""
 
 
-def default_storage() -> str:
-    """The ledger's place: ``AUTOTUNE_STORAGE``, else a file in the platform's data directory."""
+def place_of(storage: object) -> str:
+    """The ledger's path or URL; without one ``AUTOTUNE_STORAGE``, else a file in the platform's data directory.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if storage is not None and storage != "":
+        return path("storage", storage)
     from platformdirs import user_data_path
 
     return os.environ.get(STORAGE_VARIABLE) or str(user_data_path("autotune") / "ledger.sqlite3")
@@ -43,7 +50,7 @@ def runs(storage: str | None = None, limit: int = 50) -> tuple[tuple[SearchSumma
     """
     from autotune.storage.listing import Listing  # all that this needs, in half the time of the whole store
 
-    with Listing.open(storage or default_storage(), create=False) as ledger:
+    with Listing.open(place_of(storage), create=False) as ledger:
         return ledger.summaries(limit)
 
 
@@ -61,7 +68,7 @@ def running(storage: str | None = None, limit: int = 200) -> tuple[SearchSummary
     from autotune.storage.listing import Listing
     from autotune.storage.look import look
 
-    address = os.fspath(storage) if storage else default_storage()
+    address = place_of(storage)
     found = look(address)
     if found.schema is None and storage:
         raise UsageError(f"no ledger at {found.label}", hint="look at --storage; a search makes one")
@@ -189,7 +196,7 @@ def import_runs(lines: Iterable[str], storage: str | None = None) -> tuple[int, 
     from autotune.storage.store import Store
 
     added = there = 0
-    with Store.open(storage or default_storage()) as store:
+    with Store.open(place_of(storage)) as store:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -208,7 +215,7 @@ def import_runs(lines: Iterable[str], storage: str | None = None) -> tuple[int, 
 def _open(storage: str | None) -> "Store":
     from autotune.storage.store import Store
 
-    return Store.open(os.fspath(storage) if storage else default_storage(), create=False)
+    return Store.open(place_of(storage), create=False)
 
 
 def _named(store: "Store", search_ids: Sequence[str], summaries: Sequence[SearchSummary]) -> Removal:

@@ -1,11 +1,11 @@
 """A checked plan from what a person typed or a script passed. Every refusal names the value and what to give instead."""
 
 import operator
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import SupportsIndex, TypedDict
 
+from autotune.arguments import count, flag, one_of, seconds, shown, texts
 from autotune.errors import UsageError
 from autotune.knobs import OF_RANKS, choices, knob_of, told
 from autotune.model import Choice, Objective, Parallel, Plan, Precision, Settings, Source, WorkloadInfo
@@ -16,8 +16,9 @@ ALLOCATORS = {"default": "", "native": "", "expandable_segments": "expandable_se
 """Short names of allocator configurations; anything else is taken as PyTorch's own syntax."""
 OTHER_ALLOCATORS = {"auto": ("expandable_segments:True",)}
 """What is tried as well where more is expected of it."""
-_LONGEST_SHOWN = 60
 _MOST_TRIALS = 1_000_000
+_LARGEST_SEED = (1 << 32) - 1
+"""NumPy takes no larger one."""
 
 
 class PlanOptions(TypedDict, total=False):
@@ -82,12 +83,12 @@ def make_plan(
     Raises:
         UsageError: a value makes no sense.
     """
-    _one_of("precision", precision, [kind.value for kind in Precision])
-    _one_of("parallel", parallel, [kind.value for kind in Parallel])
-    _one_of("objective", objective, [kind.value for kind in Objective])
-    accumulate, multiple_of = _count("accumulate", accumulate), _count("multiple_of", multiple_of)
-    start_batch = None if start_batch is None else _count("start_batch", start_batch)
-    max_batch = None if max_batch is None else _count("max_batch", max_batch)
+    one_of("precision", precision, [kind.value for kind in Precision])
+    one_of("parallel", parallel, [kind.value for kind in Parallel])
+    one_of("objective", objective, [kind.value for kind in Objective])
+    accumulate, multiple_of = count("accumulate", accumulate), count("multiple_of", multiple_of)
+    start_batch = None if start_batch is None else count("start_batch", start_batch)
+    max_batch = None if max_batch is None else count("max_batch", max_batch)
     if start_batch is not None and max_batch is not None and start_batch > max_batch:
         raise UsageError(
             f"start_batch {start_batch} is above max_batch {max_batch}",
@@ -98,17 +99,14 @@ def make_plan(
             f"no multiple of {multiple_of} is within the largest batch allowed, {max_batch}",
             hint="raise --max-batch or lower --multiple-of",
         )
-    timeout_s = _seconds("timeout_s", timeout_s)
-    time_budget_s = None if time_budget_s is None else _seconds("time_budget_s", time_budget_s)
+    timeout_s = seconds("timeout_s", timeout_s)
+    time_budget_s = None if time_budget_s is None else seconds("time_budget_s", time_budget_s)
     if device_wait_s != 0:
-        device_wait_s = _seconds("device_wait_s", device_wait_s, "from 0 on")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
-        raise UsageError(
-            f"seed is {_shown(seed)}", hint="give a whole number from 0 to 4294967295, which NumPy takes as well"
-        )
+        device_wait_s = seconds("device_wait_s", device_wait_s, "from 0 on")
+    seed = count("seed", seed, 0, _LARGEST_SEED)
     if not isinstance(allocator, str):
         raise UsageError(
-            f"allocator is {_shown(allocator)}, which is no text", hint='for example "expandable_segments:True"'
+            f"allocator is {shown(allocator)}, which is no text", hint='for example "expandable_segments:True"'
         )
     fix, allow, forbid = texts("fix", fix), texts("allow", allow), texts("forbid", forbid)
     limit = _limit(memory_limit)
@@ -119,9 +117,9 @@ def make_plan(
         accumulate=accumulate,
     )
     ranks = count_ranks(ranks, str(device))
-    world = ranks if world is None else _count("world", world)
+    world = ranks if world is None else count("world", world)
     refuse_sharing(settings.parallel, ranks, world)
-    effective_batch = None if effective_batch is None else _count("effective_batch", effective_batch)
+    effective_batch = None if effective_batch is None else count("effective_batch", effective_batch)
     if effective_batch is not None and accumulate > 1:
         raise UsageError(
             f"accumulate {accumulate} and effective_batch {effective_batch} are both given",
@@ -132,9 +130,9 @@ def make_plan(
 
         replicas = 1 if settings.parallel is Parallel.TENSOR else world
         share_of(effective_batch, replicas, multiple_of)  # refuses what cannot be held exactly
-    eval_batch = None if eval_batch is None else _count("eval_batch", eval_batch)
-    if isinstance(trials, bool) or not isinstance(trials, int) or not 0 <= trials <= _MOST_TRIALS:
-        raise UsageError(f"trials is {_shown(trials)}", hint="give --trials a whole number from 0 to a million")
+    eval_batch = None if eval_batch is None else count("eval_batch", eval_batch)
+    trials = count("trials", trials, 0, _MOST_TRIALS)
+    recommend, tune = flag("recommend", recommend), flag("tune", tune)
     if source.command:
         space = told(source.templates, settings, effective_batch, tune=tune, fix=fix, allow=allow, forbid=forbid)
     else:
@@ -244,65 +242,6 @@ def with_own_settings(plan: Plan, workload: WorkloadInfo) -> Plan:
     return replace(plan, settings=replace(plan.settings, **changes))
 
 
-def texts(name: str, value: object) -> tuple[str, ...]:
-    """A sequence of texts; one text alone is a sequence of its letters, and never meant so.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    if isinstance(value, str):
-        raise UsageError(f"{name} is {_shown(value)}, one text", hint=f"give a list: {name}=[{_shown(value)}]")
-    if not isinstance(value, Sequence) or not all(isinstance(word, str) for word in value):
-        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} a list of texts")
-    return tuple(value)
-
-
-def _one_of(name: str, value: object, values: Sequence[str]) -> None:
-    """Refuse what is none of the values.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    if value not in values:
-        raise UsageError(f"{name} {_shown(value)} is not known", hint=f"use one of {', '.join(values)}")
-
-
-def _count(name: str, value: object) -> int:
-    """A whole number from 1 on.
-
-    Raises:
-        UsageError: it is something else, a truth value included.
-    """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or not 1 <= operator.index(value) <= LARGEST:
-        option = name.replace("_", "-")
-        raise UsageError(
-            f"{name} is {_shown(value)}",
-            hint=f"give {name} (--{option}) a whole number from 1 on, of at most 18 digits",
-        )
-    return operator.index(value)
-
-
-def _shown(value: object) -> str:
-    """A value as a message shows it: whole unless it is very long."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
-        return "a very large number"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-
-
-def _seconds(name: str, value: object, lowest: str = "above 0") -> float:
-    """A time above zero; ``lowest`` is how a hint says it.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        option = name.removesuffix("_s").replace("_", "-")
-        raise UsageError(f"{name} is {_shown(value)}", hint=f"give {name} (--{option}) a number of seconds {lowest}")
-    return float(value)
-
-
 def _limit(value: object) -> int | None:
     """A memory limit in whole bytes; None = none.
 
@@ -324,5 +263,5 @@ def _limit(value: object) -> int | None:
         or not 1 <= value <= LARGEST
         or value != int(value)
     ):
-        raise UsageError(f"memory limit is {_shown(value)}", hint='give whole bytes, or a size such as "24GiB"')
+        raise UsageError(f"memory limit is {shown(value)}", hint='give whole bytes, or a size such as "24GiB"')
     return int(value)

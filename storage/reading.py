@@ -80,6 +80,8 @@ class Reader(Listing):
             return self._resolve(session, search_id)
 
     def _resolve(self, session: Session, search_id: str) -> str:
+        if not isinstance(search_id, str):
+            raise UsageError(f"{search_id!r} is no id of a search", hint=LIST)
         # Not LIKE: it has wildcards, and ignores case in one database and not in the other.
         begins = func.substr(SearchRow.id, 1, len(search_id)) == search_id
         ids = session.scalars(select(SearchRow.id).where(begins).order_by(SearchRow.id)).all() if search_id else []

@@ -7,31 +7,13 @@ Exit codes: 0 ok, 1 unexpected, 2 usage, 3 nothing fits, 4 the workload itself f
 import errno
 import os
 import select
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-from typer.main import get_command
-
-from autotune.cli import (
-    check,
-    diagnose,
-    doctor,
-    explain,
-    export,
-    init,
-    inspect,
-    max_batch,
-    predict,
-    report,
-    runs,
-    schema,
-    search,
-    watch,
-)
 from autotune.cli.invocation import Invocation
 from autotune.cli.signals import StdoutClosed, Stopped, stoppable
 from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted
@@ -41,48 +23,12 @@ _CODE_BUG = 1
 _CODE_STDOUT_CLOSED = 141  # what shells report of a program that died of SIGPIPE
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STDOUT = 1
-_COMPLETION = "_AUTOTUNE_COMPLETE"
-"""Set by the shell's completion function."""
-_CommandLineError: type[Exception] = typer.BadParameter.__mro__[1]
-"""The base of everything wrong with a command line; typer gives it no public name."""
-
-app = typer.Typer(
-    help="Find the largest safe training batch of a PyTorch model, by short isolated probes of your own code.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: no boxes in pipes, and nothing to import
-    context_settings={"help_option_names": ["--help", "-h"]},  # of all commands
-)
-app.command("search")(search.search)
-app.command("max-batch")(max_batch.max_batch)
-app.command("predict")(predict.predict)
-app.command("check")(check.check)
-app.command("inspect")(inspect.inspect)
-app.command("init")(init.init)
-app.add_typer(runs.runs, name="runs")
-app.command("explain")(explain.explain)
-app.command("diagnose")(diagnose.diagnose)
-app.command("report")(report.report)
-app.command("export")(export.export)
-app.command("schema")(schema.schema)
-app.command("doctor")(doctor.doctor)
-app.command("watch")(watch.watch)
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"{PROGRAM} {version_of('autotune-torch')}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 def main(program: str = PROGRAM) -> NoReturn:
     """Entry point of the command; exits."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # before and after ``run``: an end without a traceback
     _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -110,27 +56,23 @@ def run(argv: Sequence[str], program: str = PROGRAM) -> int:
         argv: arguments without the program's name.
         program: how the user started it, for usage lines and for the command that resumes a search.
     """
-    command = get_command(app)
-    if _COMPLETION in os.environ:
-        command.main(prog_name=PROGRAM)  # answers the shell and exits
-    try:
-        # Not command.main(): it would silently turn any closed pipe, also one to a probe, into exit code 1.
-        with stoppable(), command.make_context(program, list(argv), obj=Invocation(program, tuple(argv))) as context:
-            command.invoke(context)
-            sys.stdout.flush()
-        return 0
-    except typer.Exit as end:
-        return end.exit_code
-    except _CommandLineError as error:
-        from autotune.cli.misuse import misused
+    with stoppable():
+        try:
+            return _run(argv, program)
+        except (Stopped, KeyboardInterrupt) as stop:
+            name, code = (stop.name, stop.exit_code) if isinstance(stop, Stopped) else ("SIGINT", 130)
+            return _failed(Interrupted(f"stopped by {name}", exit_code=code), argv)
 
-        return _failed(misused(error, program, argv), argv)
+
+def _run(argv: Sequence[str], program: str) -> int:
+    try:
+        from autotune.cli.commands import invoke  # most of what the program is: signals are heeded by now
+
+        code = invoke(argv, program)
+        sys.stdout.flush()
+        return code
     except AutotuneError as error:
         return _failed(error, argv)
-    except Stopped as stop:
-        return _failed(Interrupted(f"stopped by {stop.name}", exit_code=stop.exit_code), argv)
-    except KeyboardInterrupt:
-        return _failed(Interrupted("stopped by SIGINT"), argv)
     except StdoutClosed:
         return _nobody_reads()
     except Exception as error:  # noqa: BLE001 - the edge of the program: whatever comes here is a bug, and is shown whole

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import SupportsIndex, TypedDict
 
+from autotune.arguments import texts
 from autotune.errors import EnvironmentTrouble, UsageError
 
 MOST_WORKERS = 1024
@@ -91,7 +92,7 @@ def make_execution(
     if executor not in kinds:
         raise UsageError(f"executor {executor!r} is not known", hint=f"use one of {', '.join(kinds)}")
     kind = Kind(executor)
-    checked = _options(kind, executor_options)
+    checked = _options(kind, texts("executor_options", executor_options))
     library = _LIBRARY.get(kind)
     if library is not None and importlib.util.find_spec(library) is None:
         raise EnvironmentTrouble(

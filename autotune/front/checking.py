@@ -7,12 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Unpack
 
+from autotune.arguments import flag
+from autotune.arguments import path as as_path
 from autotune.errors import UsageError
 from autotune.front.gate import Gate, overridden, plan_to_check
 from autotune.front.given import command_of
 from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of
-from autotune.front.observer import LogObserver
-from autotune.ledger import default_storage
+from autotune.front.observer import listening
+from autotune.ledger import place_of
 from autotune.model import Budget, SearchRecord
 from autotune.recommended.checked import Checked
 from autotune.recommended.file import read_recommendation
@@ -31,15 +33,16 @@ def examine(
     """See ``api.examine``."""
     refuse_inside()
     refuse_unknown(options)
-    started, file = time.monotonic(), Path(path)
+    started, file = time.monotonic(), Path(as_path("path", path))
+    probing, observer = flag("probe", options.get("probe", True)), listening(options.get("observer"))
     content = read_recommendation(file)
     batch = batch_of(content, options.get("at", "recommended"))
-    storage, observer = options.get("storage"), options.get("observer") or LogObserver()
+    storage = options.get("storage")
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
+        store = stack.enter_context(Store.open(place_of(storage)))
         recorded = _recorded(store, content.search_id)
         command = () if workload is None else command_of(workload)
-        ref = None if workload is None or command else os.fspath(workload)  # type: ignore[arg-type]  # no words: a path
+        ref = None if workload is None or command else as_path("workload", workload)
         source, given = source_to_check(content, file, ref, command, recorded, options)
         again = overridden(
             plan_again(content, source, recorded.plan if recorded else None),
@@ -73,7 +76,7 @@ def examine(
             machine=machine,
         )
         based_on = (recorded.based_on or recorded.id) if recorded else None
-        return gate.pass_through(budget_now, session if options.get("probe", True) else None, based_on)
+        return gate.pass_through(budget_now, session if probing else None, based_on)
 
 
 def _recorded(store: Store, search_id: str) -> SearchRecord | None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.diagnosing import run_sections, sections_of, start_of, whole
+from autotune.arguments import count, path, shown, texts
+from autotune.diagnosing import run_sections, sections_of, start_of
 from autotune.errors import UsageError
 from autotune.front import kept
 from autotune.front.given import command_of, source_of
 from autotune.front.laboratory import budget_of, refuse_inside, turns_of
-from autotune.front.observer import LogObserver
+from autotune.front.observer import listening
+from autotune.ledger import place_of
 from autotune.model import Findings, SearchRecord
 from autotune.planning import PlanOptions, make_plan, with_own_settings
 from autotune.ports import SearchObserver
@@ -29,7 +31,7 @@ class Asked:
 
     batch: int | None
     steps: int | None
-    only: tuple[str, ...]
+    only: Sequence[str]
     output: str | os.PathLike[str] | None
     recommendation: str | os.PathLike[str]
     storage: str | os.PathLike[str] | None
@@ -43,14 +45,20 @@ def diagnose(
     script_args: Sequence[str],
     asked: Asked,
     observer: SearchObserver | None,
-    keep: Callable[[Findings], None],
+    keep: Callable[[Findings], None] | None,
 ) -> Findings:
     """See ``api.diagnose``."""
     refuse_inside()
-    sections, observer = sections_of(asked.only), observer or LogObserver()
-    batch, steps = whole("batch", asked.batch), whole("steps", asked.steps)
-    if asked.output is not None and os.path.lexists(asked.output) and not os.path.isdir(asked.output):
-        raise UsageError(f"{os.fspath(asked.output)} is no folder", hint="name a folder: --output snapshots")
+    sections, observer = sections_of(asked.only), listening(observer)
+    batch = None if asked.batch is None else count("batch", asked.batch)
+    steps = None if asked.steps is None else count("steps", asked.steps)
+    output = "" if asked.output is None else path("output", asked.output)
+    recommendation = Path(path("recommendation", asked.recommendation))
+    storage = place_of(asked.storage)
+    if os.path.lexists(output) and not os.path.isdir(output):
+        raise UsageError(f"{output} is no folder", hint="name a folder: --output snapshots")
+    if keep is not None and not callable(keep):
+        raise UsageError(f"keep is {shown(keep)}", hint="give keep a function that takes the findings")
     if command_of(workload):
         raise UsageError(
             "a training command cannot be diagnosed: its steps are not autotune's to take",
@@ -61,7 +69,7 @@ def diagnose(
 
     with Workplace() as folder, ExitStack() as stack:
         if isinstance(workload, str | os.PathLike) and script_args:
-            source = parse_source(os.fspath(workload), script_args, Path.cwd())
+            source = parse_source(os.fspath(workload), texts("script_args", script_args), Path.cwd())
         else:
             source = source_of(workload, functions, folder / "workload.pkl")
         plan = make_plan(source, **options)
@@ -75,8 +83,8 @@ def diagnose(
         with launcher.turn():
             budget = budget_of(plan, machine, 0, info.device_used_bytes)
         observer.found(info, machine, budget)
-        content = None if batch is not None else read_file(Path(asked.recommendation), missing_ok=True)
-        known = () if batch is not None else _known_searches(asked.storage)
+        content = None if batch is not None else read_file(recommendation, missing_ok=True)
+        known = () if batch is not None else _known_searches(storage)
         return run_sections(
             launcher,
             start_of(batch, plan, info, content, known),
@@ -85,15 +93,15 @@ def diagnose(
             machine=machine,
             budget=budget,
             steps=steps,
-            output="" if asked.output is None else os.path.abspath(asked.output),
+            output=output and os.path.abspath(output),
             say=observer.note,
-            keep=keep,
+            keep=keep or (lambda findings: None),
         )
 
 
-def _known_searches(storage: str | os.PathLike[str] | None) -> tuple[SearchRecord, ...]:
+def _known_searches(storage: str) -> tuple[SearchRecord, ...]:
     """The newest of the ledger; none where there is no ledger, which is no trouble here."""
     try:
-        return kept.searches(os.fspath(storage) if storage else None, _LOOKED_AT)
+        return kept.searches(storage, _LOOKED_AT)
     except UsageError:
         return ()

@@ -1,9 +1,7 @@
 """What is installed and what works here."""
 
-import os
-
 from autotune.errors import AutotuneError
-from autotune.ledger import default_storage
+from autotune.ledger import place_of
 from autotune.model import Diagnosis, Fact, Health
 
 
@@ -15,7 +13,7 @@ def doctor(storage: str | None) -> Diagnosis:
     cards = nvml.cards()
     with doctors.standing_back(cards) as (busy, locks):
         seen = doctors.look_by_torch(busy)
-    ledger = ledger_fact(os.fspath(storage) if storage else default_storage())
+    ledger = ledger_fact(storage)
     loads = not isinstance(seen, str)
     computes = not isinstance(seen, str) and (seen.cpu_computes or any(one.computes for one in seen.devices))
     if isinstance(seen, str):
@@ -41,11 +39,11 @@ def doctor(storage: str | None) -> Diagnosis:
     return Diagnosis(facts=facts, usable=loads and computes and ledger.health is not Health.TROUBLE)
 
 
-def ledger_fact(address: str) -> Fact:
+def ledger_fact(storage: str | None) -> Fact:
     from autotune.storage.look import look
 
     try:
-        found = look(address)
+        found = look(place_of(storage))
     except AutotuneError as error:
         return Fact(section="ledger", name="place", value=error.message, health=Health.TROUBLE, hint=error.hint)
     if found.schema is None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.arguments import texts
 from autotune.errors import UsageError
 from autotune.model import Plan, Source
-from autotune.planning import PlanOptions, make_plan, texts
+from autotune.planning import PlanOptions, make_plan
 from autotune.workload.command import parse_command
 from autotune.workload.source import parse_source
 

@@ -8,7 +8,6 @@ from typing import Any
 from autotune.executors.asked import Where
 from autotune.front.given import source_of
 from autotune.front.laboratory import refuse_inside
-from autotune.front.observer import LogObserver
 from autotune.front.searching import search, search_buckets
 from autotune.model import Bucketed, Evaluation, SearchResult
 from autotune.planning import PlanOptions, make_plan
@@ -66,7 +65,6 @@ def find(
         source = source_of(workload, functions, folder / "workload.pkl")
         asked = make_plan(source, **options)
         trains_here = not source.command  # a command trains in a process of its own
-        observer = observer or LogObserver()
         if buckets is not None:
             return _by_bucket(search_buckets(asked, buckets, storage, fresh, observer, where, trains_here=trains_here))
         return _answer(search(asked, storage, fresh, observer, where, trains_here=trains_here))

@@ -2,8 +2,11 @@
 
 import logging
 
+from autotune.arguments import shown
+from autotune.errors import UsageError
 from autotune.masked import without_passwords
 from autotune.model import Budget, Machine, ProbeResult, Question, WorkloadInfo
+from autotune.ports import SearchObserver
 from autotune.units import format_bytes
 
 _log = logging.getLogger("autotune")
@@ -33,3 +36,15 @@ class LogObserver:
     def answered(self, result: ProbeResult, number: int) -> None:
         """A probe is finished."""
         _log.info("probe %d: batch %d: %s in %.1f s", number, result.batch_size, result.outcome, result.seconds)
+
+
+def listening(observer: SearchObserver | None) -> SearchObserver:
+    """The observer that was given, or else the logger.
+
+    Raises:
+        UsageError: it lacks a method.
+    """
+    for name in ("found", "note", "asked", "answered"):
+        if observer is not None and not callable(getattr(observer, name, None)):
+            raise UsageError(f"observer {shown(observer)} has no {name}()", hint="give what api.LogObserver() has")
+    return LogObserver() if observer is None else observer

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from autotune.arguments import flag
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.front import searching
 from autotune.front.communicators import communicators
 from autotune.front.given import refuse_unplanned
 from autotune.front.laboratory import budget_of, refuse_inside, turns_of
-from autotune.ledger import default_storage
+from autotune.front.observer import listening
+from autotune.ledger import place_of
 from autotune.model import Budget, Communicators, Machine, Parallel, Plan, Predicted, PredictedWay, WorkloadInfo
 from autotune.planning import with_own_settings
 from autotune.ports import SearchObserver
@@ -33,10 +35,17 @@ _DOUBLINGS = 5
 
 
 def predict(
-    plan: Plan, storage: str | os.PathLike[str] | None, fresh: bool, observer: SearchObserver, *, verify: bool | None
+    plan: Plan,
+    storage: str | os.PathLike[str] | None,
+    fresh: bool,
+    observer: SearchObserver | None,
+    *,
+    verify: bool | None,
 ) -> Predicted:
     """See ``api.predict``."""
     refuse_unplanned(plan)
+    observer, fresh = listening(observer), flag("fresh", fresh)
+    verify = None if verify is None else flag("verify", verify)
     if plan.ranks == 1:
         raise UsageError(
             "one rank needs no prediction, and --ranks is 1",
@@ -91,7 +100,7 @@ def _standing_in(
     from autotune.probe.launcher import Launcher
     from autotune.storage.store import Store
 
-    one = replace(plan, ranks=1)
+    one, address = replace(plan, ranks=1), place_of(storage)
     with ExitStack() as stack:
         turns = turns_of(one, observer.note, started)
         launcher = Launcher(
@@ -104,7 +113,7 @@ def _standing_in(
             stands_in=True,
         )
         stack.enter_context(launcher).preload(plan.device)
-        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
+        store = stack.enter_context(Store.open(address))
         workload, machine = launcher.describe(plan.device, plan.multiple_of)
         refuse_workload(workload, plan.ranks)
         held = communicators(store, machine, plan.ranks)

@@ -8,12 +8,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from autotune.arguments import flag
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.executors.asked import Where
 from autotune.front.buckets import search_buckets as by_length
 from autotune.front.given import refuse_unplanned
 from autotune.front.laboratory import budget_of, laboratory, refuse_inside, turns_of, workers_of
-from autotune.ledger import default_storage
+from autotune.front.observer import listening
+from autotune.ledger import place_of
 from autotune.model import Bucketed, Budget, KindFailed, Machine, Plan, SearchResult, WorkloadInfo
 from autotune.planning import length_buckets, with_own_settings
 from autotune.ports import SearchObserver
@@ -28,7 +30,7 @@ def search(
     plan: Plan,
     storage: str | os.PathLike[str] | None,
     fresh: bool,
-    observer: SearchObserver,
+    observer: SearchObserver | None,
     where: Where,
     *,
     trains_here: bool,
@@ -43,14 +45,16 @@ def search(
         started: instant on ``time.monotonic`` from which the time budget counts; None = now.
         guess: size to begin with; see ``Session``.
     """
+    observer, fresh = listening(observer), flag("fresh", fresh)
     with _opened(plan, storage, observer, where, trains_here=trains_here, started=started, guess=guess) as opened:
         return opened.session(opened.plan, opened.workload).run(fresh=fresh)
 
 
 def search_kinds(
-    plan: Plan, storage: str | None, fresh: bool, observer: SearchObserver, where: Where
+    plan: Plan, storage: str | None, fresh: bool, observer: SearchObserver | None, where: Where
 ) -> tuple[SearchResult, tuple[SearchResult | KindFailed, ...]]:
     """See ``api.search_kinds``."""
+    observer, fresh = listening(observer), flag("fresh", fresh)
     with _opened(plan, storage, observer, where, trains_here=False) as opened:
         first = opened.session(opened.plan, opened.workload).run(fresh=fresh)
         others: list[SearchResult | KindFailed] = []
@@ -68,13 +72,14 @@ def search_buckets(
     buckets: Sequence[int],
     storage: str | os.PathLike[str] | None,
     fresh: bool,
-    observer: SearchObserver,
+    observer: SearchObserver | None,
     where: Where,
     *,
     trains_here: bool,
 ) -> Bucketed:
     """See ``api.search_buckets``; ``trains_here``: the caller goes on to train, in this process."""
     refuse_unplanned(plan)
+    observer, fresh = listening(observer), flag("fresh", fresh)
     lengths = length_buckets(buckets, plan)
     with _opened(plan, storage, observer, where, lengths, trains_here=trains_here) as opened:
         return by_length(opened.plan, opened.workload, opened.machine, opened.session, observer, fresh=fresh)
@@ -113,7 +118,7 @@ def _opened(
     refuse_unplanned(plan)
     from autotune.probe.host import own_data_bytes
 
-    started = time.monotonic() if started is None else started
+    started, address = time.monotonic() if started is None else started, place_of(storage)
     with ExitStack() as stack:
         turns = turns_of(plan, observer.note, started)
         workers = workers_of(plan, where, observer.note, started)
@@ -126,7 +131,7 @@ def _opened(
         import autotune.search.evaluation  # noqa: F401
         from autotune.storage.store import Store
 
-        store = stack.enter_context(Store.open(os.fspath(storage) if storage else default_storage()))
+        store = stack.enter_context(Store.open(address))
         one = () if plan.length_bucket is None else (plan.length_bucket,)  # a recommendation for one is searched anew
         workload, machine = launcher.describe(plan.device, plan.multiple_of, buckets or one)
         refuse_workload(workload, plan.ranks)

@@ -83,7 +83,7 @@ class Guardian:
                 self._watch(jobs, request.deadline_s, begin_s=request.begin_s)
             common: Message = {
                 "zygote": self._zygote is not None,
-                "host_oom_kills": host.oom_kills() - kills,
+                "host_oom_kills": host.oom_kills_since(kills, host.oom_kills()),
                 "seconds": time.monotonic() - started,
             }
             first, *peers = ({**job.report(), **common} for job in jobs)

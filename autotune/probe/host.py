@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+_HOST_COUNTER = Path("/proc/vmstat")
 _UNLIMITED = 1 << 60  # cgroup v1 says "no limit" with a number near 2**63
 
 
@@ -77,14 +78,19 @@ def shared_memory_bytes(mount: Path = Path("/dev/shm")) -> int | None:
     return found.f_blocks * found.f_frsize
 
 
-def oom_kills(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> int:
-    """How many processes the kernel has killed for memory so far in this cgroup; only differences mean anything."""
+def oom_kills(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> tuple[Path, int]:
+    """A counter of this cgroup, and how many processes the kernel has killed for memory by it; see ``oom_kills_since``."""
     for folder in _cgroup_folders(root, proc):
         for name in ("memory.events.local", "memory.events", "memory.oom_control"):
             count = _field(folder / name, "oom_kill")
             if count is not None:
-                return count
-    return _field(Path("/proc/vmstat"), "oom_kill") or 0
+                return folder / name, count
+    return _HOST_COUNTER, _field(_HOST_COUNTER, "oom_kill") or 0
+
+
+def oom_kills_since(before: tuple[Path, int], after: tuple[Path, int]) -> int:
+    """How many were killed in between; none where this process was moved to another cgroup, or the counter began anew."""
+    return max(0, after[1] - before[1]) if after[0] == before[0] else 0
 
 
 def _cgroup_folders(root: Path, proc: Path) -> list[Path]:

@@ -46,6 +46,7 @@ from autotune.probe.order import Op, Order, Rank, Request
 from autotune.probe.ranks import orders, standing_in, verdict
 from autotune.probe.tenants import disturbance, gone_bytes
 from autotune.probe.turns import Turns
+from autotune.probe.variables import with_variables
 from autotune.probe.workplace import Workplace
 from autotune.workload.source import INSIDE_VARIABLE
 
@@ -184,7 +185,7 @@ class Launcher:
         of_first = self.machine.device_uuid if workload.device_used_bytes is None else ""
         of_others = self.machine.peers or ("",) * (self._ranks - 1)  # none on the CPU
         self._nvml_uuids = (of_first, *of_others)
-        return workload, self.machine
+        return with_variables(workload, os.environ), self.machine
 
     def turn(self) -> AbstractContextManager[None]:
         """The device for this search alone (see ``ports.Laboratory``)."""

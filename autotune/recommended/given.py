@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
+from autotune.arguments import texts
 from autotune.errors import UsageError
 from autotune.model import SearchRecord, Source
 from autotune.ports import SearchObserver
@@ -72,7 +73,8 @@ def source_to_check(
     Raises:
         UsageError: it is not there, or may not be run because a file says so.
     """
-    script_args, templates = options.get("script_args"), options.get("templates", ())
+    script_args, templates = options.get("script_args"), texts("templates", options.get("templates") or ())
+    script_args = None if script_args is None else texts("script_args", script_args)
     told = (("--device", options.get("device")), ("--memory-limit", options.get("memory_limit")))
     words = tuple(word for name, value in told if value is not None for word in (name, str(value)))
     behind = ("--", *script_args) if script_args else ()
@@ -89,5 +91,5 @@ def source_to_check(
         return parse_source(ref, known if script_args is None else script_args, Path.cwd()), (*words, ref, *behind)
     source = source_again(content, file, Path.cwd(), recorded)
     if script_args is not None:
-        source = replace(source, script_args=tuple(script_args))
+        source = replace(source, script_args=script_args)
     return source, (*words, *behind)

@@ -29,7 +29,10 @@ def evaluation_refutation(result: SearchResult) -> ProbeResult | None:
 
 
 def evaluation_words(result: SearchResult) -> str:
-    """The line of a report: ``max batch 15 - 16 refuted: out of memory in evaluate``."""
+    """The line of a report: ``max batch 15 - 16 refuted: out of memory in evaluate``; empty where nothing could be probed,
+    which ``evaluation_advice`` says with its reason."""
+    if result.plan.source.command or not result.workload.evaluates:
+        return ""
     evaluation = result.answer.evaluation
     if evaluation is None:
         return NOT_PROBED

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from autotune.cli.app import app, run
+from autotune.cli.app import run
+from autotune.cli.commands import app
 from tests.cli.conftest import Invoke
 
 DOCS = Path(__file__).parents[2] / "docs" / "README.md"

@@ -84,6 +84,63 @@ def test_a_third_signal_ends_a_clean_up_that_hangs(tmp_path: Path) -> None:
     assert child.returncode == -signal.SIGTERM
 
 
+WHILE_IT_BEGINS = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start its background jobs with it ignored
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            for _ in range({times}):
+                signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from autotune.cli.app import main
+main()
+"""
+WHILE_IT_TELLS = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from autotune.cli import app
+tell = app._complain
+
+def told(*texts, **more):
+    for _ in range({times}):
+        signal.raise_signal(signal.SIGINT)
+    tell(*texts, **more)
+
+app._complain = told
+app.main()
+"""
+WHILE_IT_ENDS = """
+import atexit, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(signal.raise_signal, signal.SIGINT)
+from autotune.cli.app import main
+main()
+"""
+
+
+def _ended(code: str, *argv: str, times: int = 1) -> tuple[int, str, str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", code.replace("{times}", str(times)), *argv], capture_output=True, text=True, check=False
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_while_the_program_is_loaded_ends_it_quietly(times: int) -> None:
+    assert _ended(WHILE_IT_BEGINS, "--help", times=times) == (130, "", "error: stopped by SIGINT\n")
+
+
+def test_a_signal_while_an_error_is_told_ends_it_quietly() -> None:
+    assert _ended(WHILE_IT_TELLS, "search", "--seed", "x") == (130, "", "error: stopped by SIGINT\n")
+
+
+def test_a_signal_after_the_last_word_ends_it_quietly() -> None:
+    assert _ended(WHILE_IT_ENDS, "--version")[::2] == (-signal.SIGINT, "")  # 130 of shells
+
+
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped) as caught, stoppable():

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from typer.main import get_command
 
-from autotune.cli.app import app
+from autotune.cli.commands import app
 from autotune.executors.asked import Kind
 from tests.process.support import ROOT
 

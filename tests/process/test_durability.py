@@ -132,7 +132,9 @@ def test_c35_two_searches_at_once_in_one_ledger_both_finish_with_all_their_probe
         assert keys(api.show(record.id, tool.storage)[1]) == WHOLE_SEARCH
 
 
-def test_a_repeated_command_confirms_with_one_probe_and_another_question_is_searched_anew(tool: Tool) -> None:
+def test_a_repeated_command_confirms_with_one_probe_and_another_question_is_searched_anew(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert tool.run().returncode == 0
     (first,) = tool.searches()
     again = tool.run()
@@ -148,12 +150,15 @@ def test_a_repeated_command_confirms_with_one_probe_and_another_question_is_sear
         "an argument": (["--", "other"], "script args none -> other"),
         "the memory limit": (["--memory-limit", "2GiB"], "memory limit 1 GiB -> 2 GiB"),
         "the file": ([], "code of holding.py changed"),
+        "the heap": ([], "variable MALLOC_ARENA_MAX none -> "),
     }
     for what, (options, changed) in other_questions.items():
         former = tool.searches()[0].id
         if what == "the file":
             with (tool.folder / "holding.py").open("a") as file:
                 file.write("\nWIDER = True\n")
+        if what == "the heap":
+            monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
         done = tool.run("--time-budget", "0.001", *options)
         assert done.returncode == 124, (what, done.stderr)
         newest = tool.searches()[0]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from autotune.cli.app import app
+from autotune.cli.commands import app
 from autotune.report.outputs import JSON, NAMES
 from tests.process.support import ROOT, forking_environment
 

@@ -8,7 +8,7 @@ import pytest
 from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.model import Machine
 from autotune.probe.budget import make_budget
-from autotune.probe.host import HostLimit, host_limit, oom_kills
+from autotune.probe.host import HostLimit, host_limit, oom_kills, oom_kills_since
 from autotune.units import GIB, MIB
 
 
@@ -161,7 +161,7 @@ def test_of_what_kind_the_memory_is_makes_no_other_machine() -> None:
 
 
 def test_the_oom_kill_counter_of_the_own_cgroup_is_read(tmp_path: Path) -> None:
-    assert oom_kills(tmp_path, cgroup_v2(tmp_path)) == 3
+    assert oom_kills(tmp_path, cgroup_v2(tmp_path))[1] == 3
 
 
 def test_a_cgroup_v1_limit_and_counter_are_read(tmp_path: Path) -> None:
@@ -175,7 +175,20 @@ def test_a_cgroup_v1_limit_and_counter_are_read(tmp_path: Path) -> None:
     assert host_limit(tmp_path, proc) == HostLimit(
         free_bytes=768 * MIB, total_bytes=GIB, source="cgroup", shared_by=str(folder)
     )
-    assert oom_kills(tmp_path, proc) == 7
+    assert oom_kills(tmp_path, proc) == (folder / "memory.oom_control", 7)
+
+
+@pytest.mark.parametrize(("there", "count", "kills"), [("a", 5, 2), ("a", 1, 0), ("b", 1, 0), ("b", 9, 0)])
+def test_a_move_to_another_cgroup_is_no_kill(tmp_path: Path, there: str, count: int, kills: int) -> None:
+    proc = tmp_path / "self"
+
+    def seen(name: str, count: int) -> tuple[Path, int]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "memory.events.local").write_text(f"oom 0\noom_kill {count}\n")
+        proc.write_text(f"0::/{name}\n")
+        return oom_kills(tmp_path, proc)
+
+    assert oom_kills_since(seen("a", 3), seen(there, count)) == kills
 
 
 def test_without_cgroups_the_available_memory_is_the_limit(tmp_path: Path) -> None:

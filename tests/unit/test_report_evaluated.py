@@ -12,6 +12,8 @@ from autotune.report.advice import advice
 from autotune.report.baseline import baseline
 from autotune.report.document import document, read, schema, to_text
 from autotune.report.evaluated import evaluation_words
+from autotune.report.page.build import build_view
+from autotune.report.page.markdown import render_markdown
 from autotune.report.probes import probe_line, probe_table
 from autotune.report.records import search_lines
 from autotune.report.table import render, report
@@ -28,14 +30,26 @@ CURES = "give the evaluation smaller batches, run it under torch.no_grad(), and 
         (NOTHING, "fits at no batch - 1 failed: out of memory in evaluate"),
         (AS_MUCH, "max batch 27 - larger ones were not tried"),
         (AS_ASKED, "max batch 48 - no larger one was asked for"),
-        (NONE, "not probed"),
+        (RESULT, "not probed"),
     ],
-    ids=["narrower", "nothing", "as much", "as asked", "none"],
+    ids=["narrower", "nothing", "as much", "as asked", "older version"],
 )
 def test_c11_the_report_has_a_line_for_evaluation(result: SearchResult, words: str) -> None:
     assert evaluation_words(result) == words
     lines = render(report(result)).splitlines()
     assert f"evaluation   {words}" in lines
+
+
+@pytest.mark.parametrize(
+    "result",
+    [NONE, replace(NONE, plan=replace(NONE.plan, source=replace(NONE.plan.source, command=("python", "train.py"))))],
+    ids=["file", "command"],
+)
+def test_that_evaluation_was_not_probed_is_said_once(result: SearchResult) -> None:
+    record = replace(RECORD, plan=result.plan, workload=result.workload)
+    for text in (render(report(result)), render_markdown(build_view(record, result.probes))):
+        lines = [line for line in text.splitlines() if "evaluation" in line.lower()]
+        assert len(lines) == 1 and "evaluation was not probed: " in lines[0]
 
 
 def test_c11_the_narrower_one_is_named_with_what_to_do() -> None:

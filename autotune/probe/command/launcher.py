@@ -25,6 +25,7 @@ from autotune.probe.guarded import Guarded
 from autotune.probe.order import Op, Order, Request
 from autotune.probe.tenants import disturbance, gone_bytes
 from autotune.probe.turns import Turns
+from autotune.probe.variables import with_variables
 from autotune.probe.wire import new_token
 from autotune.probe.workplace import Workplace
 from autotune.workload.command import BATCH_VARIABLE, fill
@@ -110,7 +111,8 @@ class CommandLauncher:
         """
         self._guarded.start()
         with self._turns.before(device) if self._turns else nullcontext():
-            return self._describe(device, batch_size)
+            info, machine = self._describe(device, batch_size)
+            return with_variables(info, os.environ), machine
 
     def _describe(self, device: str, batch_size: int) -> tuple[WorkloadInfo, Machine]:
         ended, log = self._rehearse(device, batch_size)

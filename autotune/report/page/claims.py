@@ -36,7 +36,8 @@ def _claims(result: SearchResult) -> Iterator[Claim]:
         yield from _steady(proof)
     if largest is not None:
         words = evaluation_words(result)
-        yield Claim(text=f"Evaluation: {words}.", holds=words != NOT_PROBED)
+        if words:
+            yield Claim(text=f"Evaluation: {words}.", holds=words != NOT_PROBED)
     if not answer.complete:
         yield Claim(text="Time ran out before the search was complete; more may be possible.", holds=False)
 
