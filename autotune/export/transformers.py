@@ -34,10 +34,9 @@ def training_arguments(recommendation: Recommendation) -> Draft:
     if recommendation.eval_batch is not None:
         fields["per_device_eval_batch_size"] = recommendation.eval_batch
     sets = {"precision", "compile", "accumulate", "loader_workers", "pin_memory"}
-    on_cuda = recommendation.device == "cuda"
     if recommendation.device == "cpu":
         fields["use_cpu"] = True
-    if it.precision in _TF32 and on_cuda:
+    if it.precision in _TF32 and recommendation.device == "cuda":
         fields["tf32"] = _TF32[it.precision]
     elif it.precision in (Precision.FP32, Precision.TF32):
         sets.remove("precision")
@@ -47,9 +46,6 @@ def training_arguments(recommendation: Recommendation) -> Draft:
         fields["gradient_checkpointing"] = True
         fields["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
         sets.add("checkpointing")
-    if recommendation.optimizer == "AdamW" and on_cuda and it.optimizer in _ADAMW:
-        fields["optim"] = _ADAMW[it.optimizer]
-        sets.add("optimizer")
     if it.loader_workers is not None:
         fields["dataloader_num_workers"] = it.loader_workers
     if it.pin_memory:
@@ -102,7 +98,7 @@ def _notes(recommendation: Recommendation, sets: set[str]) -> list[Note]:
         notes.append(recommendation.note("bucket_view", f"no field; trainer.accelerator.ddp_handler = {handler}"))
     if it.static_graph and "static_graph" in sets:
         notes.append(recommendation.note("static_graph", "ddp_static_graph is a field from release 5 on"))
-    if it.optimizer in _ADAMW and "optimizer" not in sets:
+    if it.optimizer in _ADAMW:
         name = f'"optim": "{_ADAMW[it.optimizer]}" where the optimizer is AdamW'
         notes.append(recommendation.note("optimizer", f"{name}; else {by_hand('optimizer', recommendation)}"))
     return notes
