@@ -7,7 +7,7 @@ precision is not fp16; ``tf32=True`` is refused off CUDA, ``bf16`` off the GPU u
 
 from typing import Any
 
-from autotune.export.by_hand import TF32, by_hand, ddp_options, has_ddp
+from autotune.export.by_hand import beside_autocast, by_hand, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import json_text
 from autotune.model import Checkpointing, Compile, OptimizerKind, Parallel, Precision, Settings
@@ -77,8 +77,8 @@ def _add_parallel(fields: dict[str, Any], it: Settings, world: int) -> set[str]:
 def _notes(recommendation: Recommendation, sets: set[str]) -> list[Note]:
     it = recommendation.settings
     notes = []
-    if it.precision is Precision.FP16:
-        notes.append(recommendation.note("precision", f"{TF32} (from Ampere on)"))
+    if it.precision is Precision.FP16:  # whose devices may have no tf32: no field
+        notes.append(recommendation.note("precision", beside_autocast(recommendation, on_cpu="fp32")))
         if "init_scale" in recommendation.changed:
             scaler = f"trainer.accelerator.scaler = {by_hand('init_scale', recommendation)}"
             notes.append(recommendation.note("init_scale", f"{scaler}, before trainer.train()"))
