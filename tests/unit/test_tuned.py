@@ -292,6 +292,7 @@ def test_all_that_differs_is_told_at_once(path: Path) -> None:
         tuned = load(path)
     assert len(caught) == 1
     assert [one.text.partition(":")[0] for one in tuned.stale] == ["bytes of device memory", "torch"]
+    assert str(caught[0].message).count(SEARCH_AGAIN) == 1
 
 
 def test_another_host_of_the_same_kind_will_do(path: Path) -> None:
@@ -521,6 +522,12 @@ def test_what_cannot_be_applied_says_why(path: Path) -> None:
     one = nn.Linear(PARAMETERS - 1, 1)
     with pytest.raises(Unsupported, match="block"):
         tuned.prepare(one)
+
+
+def test_a_file_that_does_not_know_the_parameters_says_nothing_of_them(path: Path) -> None:
+    content = content_for()
+    content["workload"]["parameters"] = None
+    load(write(path, content), strict=True).prepare(make_model())
 
 
 def test_preparing_keeps_the_model_and_the_names_in_its_state(path: Path) -> None:
