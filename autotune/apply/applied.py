@@ -149,8 +149,9 @@ class Applied:
         if self._turns is not None:
             self._turns.next()
 
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Take the optimizer step; under fp16 the scaler may refuse it. Returns whether it was let through.
+    def step(self, optimizer: torch.optim.Optimizer, *others: torch.optim.Optimizer) -> bool:
+        """Take the optimizer step, and that of others whose gradients came from the same backward passes: the scale changes
+        once they all did. Under fp16 the scaler may refuse it. Returns whether all were let through.
 
         A refused step is told by the scale: it only ever falls when a gradient was not finite (GradScaler.update).
         Counting calls of the optimizer would not do: fused ones are called and skip by themselves.
@@ -160,10 +161,12 @@ class Applied:
         """
         with refusals.optimizer_explained(self.settings):
             if self.scaler is None:
-                optimizer.step()
+                for each in (optimizer, *others):
+                    each.step()
                 return True
             before = self.scaler.get_scale()
-            self.scaler.step(optimizer)
+            for each in (optimizer, *others):
+                self.scaler.step(each)
         self.scaler.update()
         return bool(self.scaler.get_scale() >= before)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.options import Json
-from autotune.errors import EnvironmentTrouble, UsageError
+from autotune.errors import UsageError
 from autotune.export import Exported, Recommendation, Target
 from autotune.export import export as express
 
@@ -101,13 +101,14 @@ def _check_environment(given: Mapping[str, str], asked: Mapping[str, str]) -> No
 
 
 def _document(file: Path) -> "Document":
-    from autotune.report.document import read
+    from autotune.recommended.file import read_recommendation
 
-    text = _text(file, hint=f"make it with: autotune search MODEL --output {shlex.quote(str(file))}")
     try:
-        return read(text)
-    except UsageError as error:  # whose hint is to write the file anew: not to be said of a file that may be another's
-        raise UsageError(
+        return read_recommendation(file)
+    except UsageError as error:
+        if not error.detail:  # it says itself what it is instead
+            raise
+        raise UsageError(  # the hint was to write the file anew: not to be said of one that may be another's
             f"{file} is not a recommendation of autotune",
             detail=error.detail,
             hint="give the file that autotune search wrote, which is autotune.json if --output did not name another",
@@ -115,30 +116,16 @@ def _document(file: Path) -> "Document":
 
 
 def _own_configuration(merge: Path) -> dict[str, Any]:
+    from autotune.recommended.file import text_of
+
     hint = "give --merge the JSON file that DeepSpeed reads, without comments"
     try:
-        content = jsonlib.loads(_text(merge, hint=hint))
+        content = jsonlib.loads(text_of(merge, hint=hint))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{merge} is not JSON: {error}", hint=hint) from error
     if not isinstance(content, dict):
         raise UsageError(f"{merge} holds a {type(content).__name__}, and not a configuration", hint=hint)
     return content
-
-
-def _text(path: Path, *, hint: str) -> str:
-    """The file's content; ``hint`` says what to give in place of a file that is missing, or is no text."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no {path}", hint=hint) from error
-    except IsADirectoryError as error:
-        raise UsageError(f"{path} is a directory", hint=hint) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text", hint=hint) from error
-    except OSError as error:
-        raise EnvironmentTrouble(f"cannot read {path}: {error.strerror}", hint="look at its permissions") from error
-    except ValueError as error:  # a NUL in its name
-        raise UsageError(f"{str(path)!r} is no name of a file", hint=hint) from error
 
 
 def _check_output(output: Path, to: Target, *, replaces: bool) -> None:

@@ -6,7 +6,7 @@ Checked with release 1.15, which refuses files with keys it does not know. It ha
 
 from typing import Any
 
-from autotune.export.by_hand import TF32, ddp_options, has_ddp
+from autotune.export.by_hand import beside_autocast, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import yaml_text
 from autotune.model import Compile, Parallel, Precision
@@ -78,6 +78,9 @@ def _notes(recommendation: Recommendation) -> list[Note]:
         notes.append(
             recommendation.note("accumulate", f"no key; {argument}, and each batch under accelerator.accumulate(model)")
         )
+    if recommendation.world > 1 and recommendation.device == "cpu":
+        started = f"on the CPU accelerate launch starts one process; torchrun --nproc-per-node={recommendation.world}"
+        notes.append(Note(about="num_processes", value=str(recommendation.world), advice=started))
     if _is_sharded(recommendation):
         wrapped = (
             "blocks are those that the model names in _no_split_modules; for others fsdp_transformer_layer_cls_to_wrap"
@@ -88,7 +91,7 @@ def _notes(recommendation: Recommendation) -> list[Note]:
         names = [name for name in ("bucket_mb", "bucket_view", "static_graph") if name in recommendation.changed]
         notes += [recommendation.note(name, f"no key; {handler}") for name in names]
     if it.precision in _PRECISION:
-        notes.append(recommendation.note("precision", TF32))
+        notes.append(recommendation.note("precision", beside_autocast(recommendation, on_cpu="fp32")))
     if it.precision is Precision.FP16 and "init_scale" in recommendation.changed:
         scaler = f"GradScalerKwargs(init_scale={it.init_scale!r})"
         notes.append(recommendation.note("init_scale", f"Accelerator(kwargs_handlers=[{scaler}])"))

@@ -88,6 +88,13 @@ def by_hand(setting: str, recommendation: Recommendation) -> str:
             return "there is no counterpart; apply it in the training script"
 
 
+def beside_autocast(recommendation: Recommendation, *, on_cpu: str) -> str:
+    """What to know of a framework's autocast. ``on_cpu``: the format that it takes in place of fp16 there."""
+    if recommendation.settings.precision is Precision.FP16 and recommendation.device == "cpu":
+        return f"on the CPU {on_cpu} is calculated in its place; measured was torch.autocast('cpu', torch.float16)"
+    return TF32
+
+
 def has_ddp(settings: Settings) -> bool:
     """Whether gradients are averaged by DDP, as far as autotune knows: a training of several ranks may use it by itself."""
     return settings.parallel in (Parallel.DDP, Parallel.ZERO)

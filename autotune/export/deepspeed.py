@@ -1,8 +1,9 @@
 """DeepSpeed's JSON configuration, new or merged into the user's own.
 
 Of an own file every key stays that the recommendation has nothing to say about, ZeRO and offloading included. Checked with
-release 0.19: ``train_batch_size`` has to be the product of the other two batch keys and the number of devices, and
-``activation_checkpointing`` is no switch, but options for a function that the model has to call itself.
+release 0.19: ``train_batch_size`` has to be the product of the other two batch keys and the number of devices (under tensor
+parallel of what its ``mpu`` counts as data parallel), and ``activation_checkpointing`` is no switch, but options for a
+function that the model has to call itself.
 """
 
 import math
@@ -37,7 +38,12 @@ def config(recommendation: Recommendation, own: Mapping[str, Any] | None = None)
     merged = Merged(own or {})
     merged.put("train_micro_batch_size_per_gpu", recommendation.micro_batch)
     merged.put("gradient_accumulation_steps", it.accumulate)
-    merged.put("train_batch_size", recommendation.micro_batch * it.accumulate * recommendation.world)
+    if it.parallel is Parallel.TENSOR and recommendation.world > 1:
+        merged.leave_out(
+            "train_batch_size", "DeepSpeed makes the product with those ranks that have batches of their own"
+        )
+    else:
+        merged.put("train_batch_size", recommendation.micro_batch * it.accumulate * recommendation.world)
     sets = {"accumulate"}
     if it.precision in _SECTIONS:
         sets.add("precision")

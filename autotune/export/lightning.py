@@ -6,7 +6,7 @@ optimizer or environment: those are lines in the LightningModule.
 
 from typing import Any
 
-from autotune.export.by_hand import TF32, by_hand, ddp_options, has_ddp
+from autotune.export.by_hand import beside_autocast, by_hand, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import json_text
 from autotune.model import OptimizerKind, Parallel, Precision
@@ -51,7 +51,7 @@ def _notes(recommendation: Recommendation) -> list[Note]:
         size, advice = str(recommendation.eval_batch), "batch_size of the DataLoader that val_dataloader() returns"
         notes.append(Note(about="eval_batch", value=size, advice=advice))
     if it.precision in _PRECISION:
-        notes.append(recommendation.note("precision", TF32))
+        notes.append(recommendation.note("precision", beside_autocast(recommendation, on_cpu="bf16")))
     if it.precision is Precision.FP16 and "init_scale" in recommendation.changed:
         plugin = f'MixedPrecision("16-mixed", "{recommendation.device}", {by_hand("init_scale", recommendation)})'
         notes.append(recommendation.note("init_scale", f"Trainer(plugins={plugin}) in place of precision"))

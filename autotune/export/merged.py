@@ -48,6 +48,11 @@ class Merged:
         if section:
             self.content[section] = holder
 
+    def leave_out(self, key: str, advice: str) -> None:
+        """Take a key out where it has a value."""
+        if self.content.get(key, _AUTO) != _AUTO:
+            self._note(key, None, f"was {json.dumps(self.content.pop(key))} in the file to merge into; {advice}")
+
     def turn_off(self, section: str) -> None:
         """Disable a section; where it is missing, that is so already.
 

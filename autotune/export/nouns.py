@@ -49,8 +49,6 @@ class Recommendation:
     """Kind of device it was measured on, as PyTorch calls it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to set before the training starts."""
-    optimizer: str = ""
-    """Class of the workload's optimizer; empty = not known."""
 
     def __post_init__(self) -> None:
         for name in self.environment:

@@ -7,7 +7,7 @@ precision is not fp16; ``tf32=True`` is refused off CUDA, ``bf16`` off the GPU u
 
 from typing import Any
 
-from autotune.export.by_hand import TF32, by_hand, ddp_options, has_ddp
+from autotune.export.by_hand import beside_autocast, by_hand, ddp_options, has_ddp
 from autotune.export.nouns import Draft, Note, Recommendation
 from autotune.export.text import json_text
 from autotune.model import Checkpointing, Compile, OptimizerKind, Parallel, Precision, Settings
@@ -34,10 +34,9 @@ def training_arguments(recommendation: Recommendation) -> Draft:
     if recommendation.eval_batch is not None:
         fields["per_device_eval_batch_size"] = recommendation.eval_batch
     sets = {"precision", "compile", "accumulate", "loader_workers", "pin_memory"}
-    on_cuda = recommendation.device == "cuda"
     if recommendation.device == "cpu":
         fields["use_cpu"] = True
-    if it.precision in _TF32 and on_cuda:
+    if it.precision in _TF32 and recommendation.device == "cuda":
         fields["tf32"] = _TF32[it.precision]
     elif it.precision in (Precision.FP32, Precision.TF32):
         sets.remove("precision")
@@ -47,9 +46,6 @@ def training_arguments(recommendation: Recommendation) -> Draft:
         fields["gradient_checkpointing"] = True
         fields["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
         sets.add("checkpointing")
-    if recommendation.optimizer == "AdamW" and on_cuda and it.optimizer in _ADAMW:
-        fields["optim"] = _ADAMW[it.optimizer]
-        sets.add("optimizer")
     if it.loader_workers is not None:
         fields["dataloader_num_workers"] = it.loader_workers
     if it.pin_memory:
@@ -81,8 +77,8 @@ def _add_parallel(fields: dict[str, Any], it: Settings, world: int) -> set[str]:
 def _notes(recommendation: Recommendation, sets: set[str]) -> list[Note]:
     it = recommendation.settings
     notes = []
-    if it.precision is Precision.FP16:
-        notes.append(recommendation.note("precision", f"{TF32} (from Ampere on)"))
+    if it.precision is Precision.FP16:  # whose devices may have no tf32: no field
+        notes.append(recommendation.note("precision", beside_autocast(recommendation, on_cpu="fp32")))
         if "init_scale" in recommendation.changed:
             scaler = f"trainer.accelerator.scaler = {by_hand('init_scale', recommendation)}"
             notes.append(recommendation.note("init_scale", f"{scaler}, before trainer.train()"))
@@ -102,7 +98,7 @@ def _notes(recommendation: Recommendation, sets: set[str]) -> list[Note]:
         notes.append(recommendation.note("bucket_view", f"no field; trainer.accelerator.ddp_handler = {handler}"))
     if it.static_graph and "static_graph" in sets:
         notes.append(recommendation.note("static_graph", "ddp_static_graph is a field from release 5 on"))
-    if it.optimizer in _ADAMW and "optimizer" not in sets:
+    if it.optimizer in _ADAMW:
         name = f'"optim": "{_ADAMW[it.optimizer]}" where the optimizer is AdamW'
         notes.append(recommendation.note("optimizer", f"{name}; else {by_hand('optimizer', recommendation)}"))
     return notes

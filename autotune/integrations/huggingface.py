@@ -97,6 +97,9 @@ def argument_differences(content: Document, args: Any) -> list[Difference]:
         for name, wanted, here in _compared(content, args)
         if wanted != here
     ]
+    if args.n_gpu > 1:  # DataParallel: a batch for each
+        cure = "show the training one device (CUDA_VISIBLE_DEVICES=0), or start a process for each by torchrun"
+        found.append(Difference(text=f"n_gpu: 1 in the file, {args.n_gpu} here, each with a batch", cure=cure))
     largest = content.evaluation.max_batch if content.evaluation is not None else None
     name, here = "per_device_eval_batch_size", args.per_device_eval_batch_size
     if largest is not None and here > largest:

@@ -51,6 +51,8 @@ __all__ = ["document", "failure_document", "prediction_schema", "read", "schema"
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SCHEMA_VERSION: Literal[1] = 1
+_MOST, _LONGEST = 30, 300
+"""Bad fields that are listed, and characters said of each: the file may be anybody's."""
 _EXHAUSTED = frozenset({Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY})
 
 
@@ -233,12 +235,12 @@ def read(text: str) -> Document:
     try:
         return Document.model_validate_json(text)
     except ValidationError as error:
-        problems = [f"{_path(entry['loc'])}: {entry['msg']}" for entry in error.errors(include_url=False)]
+        problems = [f"{_path(entry['loc'])}: {entry['msg']}"[:_LONGEST] for entry in error.errors(include_url=False)]
     _refuse_others(text)
     raise UsageError(
         f"this is not a recommendation of autotune: {len(problems)} "
         + ("field is wrong" if len(problems) == 1 else "fields are wrong"),
-        detail="\n".join(problems),
+        detail="\n".join([*problems[:_MOST], *([f"and {len(problems) - _MOST} more"] if problems[_MOST:] else [])]),
         hint="write it again with: autotune search MODEL --output autotune.json",
     )
 

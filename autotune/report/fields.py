@@ -38,7 +38,7 @@ class Workload(Fields):
 class Machine(Fields):
     """Where the numbers were measured; they hold nowhere else."""
 
-    device: str
+    device: Literal["cpu", "cuda"]
     device_name: str
     device_uuid: str
     """Empty where the device has none."""

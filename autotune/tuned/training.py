@@ -57,7 +57,7 @@ def load(
         autotune.apply.Unsupported: the settings cannot be applied on this device.
     """
     if os.environ.get(INSIDE_VARIABLE):
-        return Tuned(None, path, torch.device("cpu" if device is None else device), strict=strict)
+        return Tuned(None, path, _device(device, "cpu"), strict=strict)
     content = read_file(Path(path), missing_ok=missing_ok, instead=without(path))
     if content is None:
         return Tuned(None, path, _device(device, "cuda"), strict=strict)
@@ -179,9 +179,10 @@ class Tuned:
         """Back-propagate one micro-batch; the loss is divided by ``accumulate`` and scaled where need be."""
         self._applied.backward(loss)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Take the optimizer step; False where the gradient scaler (fp16) refused it."""
-        return self._applied.step(optimizer)
+    def step(self, optimizer: torch.optim.Optimizer, *others: torch.optim.Optimizer) -> bool:
+        """Take the optimizer step, with that of all others the same losses are for; False where the gradient scaler (fp16)
+        refused one."""
+        return self._applied.step(optimizer, *others)
 
     def train_step(
         self,

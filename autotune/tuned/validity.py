@@ -59,13 +59,10 @@ def differences(content: Document, device: torch.device, path: Path) -> tuple[Di
         effective = content.batch.effective
         each = content.batch.micro_batch * content.batch.accumulate
         replicas = world if content.batch.replicas is None else content.batch.replicas
-        found.append(
-            Difference(
-                text=f"devices that train together: {content.batch.world} in the file, {world} here; "
-                f"an optimizer step sees {each * replicas} samples instead of {effective}",
-                cure=search_again(content, path),
-            )
-        )
+        text = f"devices that train together: {content.batch.world} in the file, {world} here"
+        if each * replicas != effective:  # under tensor parallel all of them see one batch
+            text += f"; an optimizer step sees {each * replicas} samples instead of {effective}"
+        found.append(Difference(text=text, cure=search_again(content, path)))
     if not content.complete:
         found.append(
             Difference(
@@ -105,7 +102,10 @@ def tell(path: Path, found: Sequence[Difference], *, strict: bool) -> None:
 
 def search_again(content: Document, path: Path) -> str:
     """The command that makes the file anew."""
-    return f"autotune search {shlex.quote(content.workload.ref)} --output {shlex.quote(os.fspath(path))}"
+    output = f"--output {shlex.quote(os.fspath(path))}"
+    if content.workload.command is not None:  # a reference to it is its words, quoted
+        return f"autotune search {output} -- {content.workload.ref}"
+    return f"autotune search {shlex.quote(content.workload.ref)} {output}"
 
 
 def _machine(content: Document, device: torch.device, path: Path) -> list[Difference]:

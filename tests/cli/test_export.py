@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -136,6 +137,23 @@ def test_mistakes_are_explained(invoke: Invoke, tmp_path: Path, argv: tuple[str,
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("content", "said", "advice"),
+    [
+        ({"schema_version": 2}, "this recommendation has schema_version 2", "pip install --upgrade"),
+        ({"kind": "prediction", "ranks": 4}, "this is a prediction for 4 ranks", "autotune search MODEL --ranks N"),
+    ],
+)
+def test_a_file_that_says_what_it_is_instead_is_believed(
+    invoke: Invoke, tmp_path: Path, content: dict[str, Any], said: str, advice: str
+) -> None:
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    ended = invoke("export", "other.json", "--to", "hf")
+    assert ended.code == 2
+    assert f"error: other.json: {said}" in ended.err
+    assert advice in ended.err.partition("hint: ")[2]
+
+
 def test_a_file_of_someone_else_is_not_to_be_written_anew(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text("{}")
     assert "--output ds.json" not in invoke("export", "ds.json", "--to", "hf").err
@@ -144,10 +162,10 @@ def test_a_file_of_someone_else_is_not_to_be_written_anew(invoke: Invoke, tmp_pa
 def test_a_file_that_cannot_be_read_is_trouble_of_the_environment(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(path: Path, encoding: str) -> str:
+    def refuses(path: Path, mode: str) -> BinaryIO:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuses)  # the superuser may read everything
+    monkeypatch.setattr(Path, "open", refuses)  # the superuser may read everything
     ended = invoke("export", "--to", "hf")
     assert (ended.code, ended.out) == (5, "")
     assert "error: cannot read autotune.json: Permission denied\n" in ended.err

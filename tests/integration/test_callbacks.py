@@ -114,6 +114,15 @@ def test_what_the_file_asks_for_and_the_arguments_leave_out_is_told(
     assert "_checkpointing: True in the file, False here" in text
 
 
+def test_devices_that_one_process_spreads_a_batch_over_are_told(library: Library, trainer: Any, tmp_path: Path) -> None:
+    """DataParallel: a step sees a batch for each of them."""
+    made = trainer()
+    made.args._n_gpu = 2
+    with pytest.raises(StaleConfigError, match="n_gpu: 1 in the file, 2 here") as raised:
+        begin(made, callback_for(library, written(tmp_path / "a.json", made, Settings(accumulate=2)), strict=True))
+    assert "CUDA_VISIBLE_DEVICES" in raised.value.hint
+
+
 def test_an_evaluation_batch_above_its_limit_is_told(library: Library, trainer: Any, tmp_path: Path) -> None:
     made = trainer(per_device_eval_batch_size=16)
     path = written(tmp_path / "a.json", made, Settings(accumulate=2))

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,3 +103,20 @@ def test_shards_are_a_stage(
     assert made.zero_enabled
     assert (made.zero_config.offload_optimizer is not None) is offload
     assert (made.zero_config.offload_param is not None) is offload
+
+
+@pytest.mark.parametrize(("counted", "effective"), [(2, 144), (1, 72)])
+def test_under_tensor_parallel_the_batch_is_that_of_the_ranks_with_batches_of_their_own(
+    library: Library, monkeypatch: pytest.MonkeyPatch, counted: int, effective: int
+) -> None:
+    """Without an mpu DeepSpeed counts all ranks, and with one those that it calls data parallel; it holds batches against
+    that."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    module = library("deepspeed.runtime.config")
+    monkeypatch.setattr(module.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(module.dist, "get_world_size", lambda: 2)
+    mpu = SimpleNamespace(get_data_parallel_world_size=lambda: counted)
+    split = recommend(Settings(parallel=Parallel.TENSOR, accumulate=3), world=2)
+    made = module.DeepSpeedConfig(json.loads(export(split, Target.DEEPSPEED).text), mpu)
+    assert (made.train_micro_batch_size_per_gpu, made.gradient_accumulation_steps) == (24, 3)
+    assert made.train_batch_size == effective

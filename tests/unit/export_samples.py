@@ -62,7 +62,7 @@ ALL = Settings(
 )
 
 
-def recommend(settings: Settings, *, world: int = 1, device: str = "cuda", optimizer: str = "") -> Recommendation:
+def recommend(settings: Settings, *, world: int = 1, device: str = "cuda") -> Recommendation:
     """Batch 24 under these settings."""
     return Recommendation(
         settings=settings,
@@ -70,7 +70,6 @@ def recommend(settings: Settings, *, world: int = 1, device: str = "cuda", optim
         world=world,
         device=device,
         environment=settings.environment,
-        optimizer=optimizer,
     )
 
 

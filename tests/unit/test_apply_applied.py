@@ -123,6 +123,23 @@ def test_c08_a_step_with_an_overflow_is_refused_and_told() -> None:
     assert len(optimizer.state) == 4
 
 
+def test_of_two_optimizers_one_that_is_refused_does_not_change_the_step_of_the_other() -> None:
+    applied = Applied(Settings(precision=Precision.FP16), CPU)
+    first, second = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    optimizers = [applied.optimizer(torch.optim.SGD, [each], lr=0.125) for each in (first, second)]
+    applied.backward((first * float("inf") + second).sum())
+    assert not applied.step(*optimizers)
+    assert (first.item(), second.item()) == (1.0, 0.875)
+
+
+def test_without_a_scaler_two_optimizers_step_as_well() -> None:
+    applied = Applied(Settings(), CPU)
+    first, second = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    applied.backward((first + second).sum())
+    assert applied.step(*(torch.optim.SGD([each], lr=0.125) for each in (first, second)))
+    assert (first.item(), second.item()) == (0.875, 0.875)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_c29_parameters_in_half_precision_are_unsupported_under_a_scaler(dtype: torch.dtype) -> None:
     model = net()

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.export import Target, export
-from autotune.model import Compile, Precision, Settings
+from autotune.model import Compile, Parallel, Precision, Settings
 from tests.unit.export_samples import recommend
 
 BATCH = {"train_micro_batch_size_per_gpu": 24, "gradient_accumulation_steps": 1, "train_batch_size": 24}
@@ -19,8 +19,9 @@ def _config(settings: Settings, own: dict[str, Any] | None = None, world: int = 
     return content
 
 
-def _notes(settings: Settings, own: dict[str, Any] | None = None) -> dict[str, str]:
-    return {note.about: str(note) for note in export(recommend(settings), Target.DEEPSPEED, merge=own).notes}
+def _notes(settings: Settings, own: dict[str, Any] | None = None, world: int = 1) -> dict[str, str]:
+    exported = export(recommend(settings, world=world), Target.DEEPSPEED, merge=own)
+    return {note.about: str(note) for note in exported.notes}
 
 
 def test_the_whole_batch_is_the_product_with_accumulation_and_devices() -> None:
@@ -29,6 +30,19 @@ def test_the_whole_batch_is_the_product_with_accumulation_and_devices() -> None:
         "gradient_accumulation_steps": 3,
         "train_batch_size": 288,
     }
+
+
+def test_under_tensor_parallel_the_whole_batch_is_left_to_deepspeed() -> None:
+    """Ranks that split one model share a batch, and how many do only its mpu knows."""
+    split = Settings(parallel=Parallel.TENSOR, accumulate=3)
+    batch = {"train_micro_batch_size_per_gpu": 24, "gradient_accumulation_steps": 3}
+    assert _config(split, world=2) == batch
+    assert _config(split, {"train_batch_size": 8}, world=2) == batch
+    assert _config(split, {"train_batch_size": "auto"}, world=2) == {**batch, "train_batch_size": "auto"}
+    assert _config(split)["train_batch_size"] == 72
+    told = _notes(split, {"train_batch_size": 8}, world=2)["train_batch_size"]
+    assert "was 8 in the file to merge into; DeepSpeed makes the product" in told
+    assert "train_batch_size" not in _notes(split, world=2)
 
 
 @pytest.mark.parametrize(

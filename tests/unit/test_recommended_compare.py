@@ -118,6 +118,10 @@ def test_without_a_probe_the_peak_of_the_file_judges() -> None:
     assert not budget(34.7, probing=False).stale
     assert budget(34.5, probing=False).stale
     assert "peak of 34.6 GiB" in budget(34.5, probing=False).meaning
+    peak_bytes = CONTENT.evidence.peak_bytes
+    assert peak_bytes is not None
+    (just_enough,) = budget_changes(CONTENT, replace(BUDGET, limit_bytes=peak_bytes), 24, probing=False)
+    assert not just_enough.stale
 
 
 def test_without_a_probe_nothing_judges_a_batch_whose_peak_is_not_in_the_file() -> None:

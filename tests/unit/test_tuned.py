@@ -89,6 +89,11 @@ def write(path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+def loaded_quietly(path: Path) -> Tuned:
+    with pytest.warns(StaleConfig):
+        return load(path)
+
+
 def loaded(path: Path, settings: Settings) -> Tuned:
     return load(write(path, content_for(settings)))
 
@@ -179,9 +184,47 @@ def test_what_is_no_text_is_no_recommendation(path: Path) -> None:
         load(path)
 
 
-def test_what_cannot_be_read_is_trouble_with_its_reason(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentTrouble, match=f"cannot read {re.escape(str(tmp_path))}: Is a directory"):
-        load(tmp_path, missing_ok=True)
+@pytest.mark.parametrize("missing_ok", [False, True])
+def test_what_cannot_be_read_is_trouble_with_its_reason(path: Path, missing_ok: bool) -> None:
+    path.symlink_to(path)
+    with pytest.raises(EnvironmentTrouble, match=f"cannot read {re.escape(str(path))}: Too many levels of symbolic"):
+        load(path, missing_ok=missing_ok)
+
+
+@pytest.mark.parametrize(("name", "told"), [("folder", "folder is a directory"), ("a\0b", "is no name of a file")])
+def test_what_is_no_file_is_said(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=told) as caught:
+        load(tmp_path / name, missing_ok=True)
+    assert caught.value.hint.startswith("make it with: autotune search")
+
+
+def test_an_endless_file_is_not_read_to_its_end() -> None:
+    with pytest.raises(UsageError, match="/dev/zero has more than 64 MiB"):
+        load("/dev/zero")
+
+
+def test_the_mark_that_editors_of_windows_begin_a_file_with_is_no_mistake(path: Path) -> None:
+    path.write_text(json.dumps(content_for()), encoding="utf-8-sig")
+    assert load(path).found
+
+
+def test_of_very_many_mistakes_some_are_listed_and_the_rest_counted(path: Path) -> None:
+    write(path, content_for() | {"x" * 5000 + str(number): 1 for number in range(1000)})
+    with pytest.raises(UsageError, match="1000 fields are wrong") as caught:
+        load(path)
+    lines = caught.value.detail.splitlines()
+    assert (len(lines), lines[-1]) == (31, "and 970 more")
+    assert max(map(len, lines)) == 300
+
+
+@pytest.mark.parametrize("device", ["", "warp", "meta", "cuda:0", "$(true)"])
+def test_a_kind_of_device_that_no_search_runs_on_is_a_mistake_in_the_file(path: Path, device: str) -> None:
+    content = content_for()
+    content["machine"]["device"] = device
+    with pytest.raises(UsageError) as caught:
+        load(write(path, content))
+    assert caught.value.detail == "machine.device: Input should be 'cpu' or 'cuda'"
 
 
 def test_a_device_that_is_none_is_a_usage_error(path: Path) -> None:
@@ -249,6 +292,7 @@ def test_all_that_differs_is_told_at_once(path: Path) -> None:
         tuned = load(path)
     assert len(caught) == 1
     assert [one.text.partition(":")[0] for one in tuned.stale] == ["bytes of device memory", "torch"]
+    assert str(caught[0].message).count(SEARCH_AGAIN) == 1
 
 
 def test_another_host_of_the_same_kind_will_do(path: Path) -> None:
@@ -294,6 +338,20 @@ def test_c33_another_number_of_devices_changes_the_effective_batch_and_is_told(
         monkeypatch.setenv("WORLD_SIZE", nonsense)
         with pytest.warns(StaleConfig, match="4 in the file, 1 here"):
             load(path)
+
+
+def test_under_tensor_parallel_another_number_of_devices_sees_the_same_batch(path: Path) -> None:
+    content = content_for()
+    content["batch"] |= {"world": 2, "replicas": 1, "ranks": 2}
+    (difference,) = loaded_quietly(write(path, content)).stale
+    assert difference.text == "devices that train together: 2 in the file, 1 here"
+
+
+def test_a_training_command_is_searched_again_as_one(path: Path) -> None:
+    content = content_for(torch_version="1.0")
+    content["workload"] |= {"ref": "python train.py --bs '{batch}'", "command": "python train.py --bs 24"}
+    (difference,) = loaded_quietly(write(path, content)).stale
+    assert difference.cure == f"autotune search --output {path} -- python train.py --bs '{{batch}}'"
 
 
 def test_a_process_group_knows_better_than_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +522,12 @@ def test_what_cannot_be_applied_says_why(path: Path) -> None:
     one = nn.Linear(PARAMETERS - 1, 1)
     with pytest.raises(Unsupported, match="block"):
         tuned.prepare(one)
+
+
+def test_a_file_that_does_not_know_the_parameters_says_nothing_of_them(path: Path) -> None:
+    content = content_for()
+    content["workload"]["parameters"] = None
+    load(write(path, content), strict=True).prepare(make_model())
 
 
 def test_preparing_keeps_the_model_and_the_names_in_its_state(path: Path) -> None:
