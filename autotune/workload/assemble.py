@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from autotune.model import Recognised, Settings
-from autotune.workload.parts import BATCH_DIM, FORMS, Parts, checked, checked_dim
+from autotune.workload.parts import BATCH_DIM, FORMS, Parts, accepts, checked, checked_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ def from_parts(members: dict[str, object], origin: str) -> Found:
     if isinstance(model, nn.Module):
         live["make_model"] = always(model)
     shown = f"a live {type(model).__name__}" if isinstance(model, nn.Module) else signature("make_model", model)
-    return assemble(live, origin, model=Recognised(what="model", found=shown, why=origin), why=origin)
+    return assemble(live, "the call", model=Recognised(what="model", found=shown, why=origin), why=origin)
 
 
 def assemble(
@@ -58,6 +58,8 @@ def assemble(
     """
     told = told or {}
     unused = "make_batch" in members and "make_loader" in members  # and may be called otherwise than a workload's is
+    if unused and accepts(members["make_loader"], None):  # type: ignore[arg-type]  # callable or not
+        notes += ("batches come from make_batch; make_loader is not used: leave one out to probe the other",)
     members = {name: part for name, part in members.items() if name != "make_loader" or not unused}
     functions = {name: checked(name, part, origin) for name, part in members.items() if name != BATCH_DIM}
     dim = checked_dim(members.get(BATCH_DIM), origin)

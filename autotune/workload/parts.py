@@ -69,10 +69,12 @@ def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
     form, count = FORMS[name]
     if not callable(part):
         raise WorkloadError(f"{name} in {owner} is {kind_of(part)}, not a function", hint=f"write `{form}`")
-    if isinstance(part, nn.Module) and name != "make_model":
+    criterion = isinstance(part, nn.Module) or getattr(part, "__module__", "") == nn.functional.__name__
+    if criterion and name != "make_model":
+        called = getattr(part, "__name__", type(part).__name__)
         raise WorkloadError(
-            f"{name} in {owner} is {kind_of(part)} object, not a function of the workload",
-            hint=f"write `{form}`, and call the {type(part).__name__} in it",
+            f"{name} in {owner} is {called}, not a function of the workload",
+            hint=f"write `{form}`, and call the {called} in it",
         )
     ranks = dict.fromkeys(asked_of_ranks(part))
     if accepts(part, *[None] * count, **ranks):

@@ -61,7 +61,9 @@ class Workload:
             notes += self._data.notes
         elif parts.make_dataset is not None:
             self.data_set_size = size_of(parts.make_dataset())
-            notes += ("batches come from make_batch; make_dataset only bounds their size",)
+            notes += (
+                "batches come from make_batch; make_dataset only bounds their size: leave one out to probe the other",
+            )
         self._cut: Cut | None = None
         """What batches of ``make_batch`` are cut by, for one length bucket."""
         self.notes = notes
@@ -156,11 +158,17 @@ class Workload:
         """The user's model, on the device they made it on.
 
         Raises:
-            WorkloadError: what was made is no module.
+            WorkloadError: what was made is no module, or one whose weights are still to be made.
         """
         model = self._parts.make_model()
         if isinstance(model, nn.Module):
-            return model
+            lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
+            if not lazy:
+                return model
+            raise WorkloadError(
+                f"the model has lazy parameters, which have no shape before its first pass: {', '.join(lazy[:4])}",
+                hint="run one batch through it before make_model() returns it: model(example_input)",
+            )
         if isinstance(model, type) and issubclass(model, nn.Module):
             hint = f"return an object: {model.__name__}(), with brackets"
         elif model is None:
@@ -304,7 +312,15 @@ class Workload:
             )
         if self._parts.make_optimizer is None:
             return torch.optim.AdamW(given)
-        optimizer = self._parts.make_optimizer(given)
+        try:
+            optimizer = self._parts.make_optimizer(given)
+        except AttributeError as error:
+            if error.obj is not given:
+                raise
+            raise WorkloadError(
+                f"make_optimizer is called with a list of parameters, which has no {error.name}: it wants the model",
+                hint="write `def make_optimizer(params):`, and hand these on: torch.optim.AdamW(params)",
+            ) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise WorkloadError(
                 f"make_optimizer(params) returned {_in_words(optimizer)}, not a torch.optim.Optimizer",
