@@ -1,6 +1,6 @@
 """Parts that were found -> a workload's functions, with a line on each for ``autotune inspect``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -25,12 +25,9 @@ def from_parts(members: dict[str, object], origin: str) -> Found:
     Raises:
         WorkloadError: one of them takes other arguments than it should.
     """
-    live = dict(members)
-    model = live["make_model"]
-    if isinstance(model, nn.Module):
-        live["make_model"] = always(model)
+    model = members["make_model"]
     shown = f"a live {type(model).__name__}" if isinstance(model, nn.Module) else signature("make_model", model)
-    return assemble(live, "the call", model=Recognised(what="model", found=shown, why=origin), why=origin)
+    return assemble(members, "the call", model=Recognised(what="model", found=shown, why=origin), why=origin)
 
 
 def assemble(
@@ -114,8 +111,3 @@ def signature(name: str, part: object) -> str:
     shown = getattr(part, "__name__", type(part).__name__)
     arguments = FORMS[name][0].removeprefix(f"def {name}").removesuffix(":")
     return f"{shown}{arguments}"
-
-
-def always(model: nn.Module) -> Callable[[], nn.Module]:
-    """A maker that returns the one live object, which functions beside it may refer to; a probe has a process of its own."""
-    return lambda: model

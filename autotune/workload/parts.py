@@ -69,8 +69,9 @@ def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
     form, count = FORMS[name]
     if not callable(part):
         raise WorkloadError(f"{name} in {owner} is {kind_of(part)}, not a function", hint=f"write `{form}`")
-    criterion = isinstance(part, nn.Module) or getattr(part, "__module__", "") == nn.functional.__name__
-    if criterion and name != "make_model":
+    if isinstance(part, nn.Module) and name == "make_model":
+        return lambda: part  # the one live object, which functions beside it may refer to; a probe has its own process
+    if isinstance(part, nn.Module) or getattr(part, "__module__", "") == nn.functional.__name__:  # a criterion
         called = getattr(part, "__name__", type(part).__name__)
         raise WorkloadError(
             f"{name} in {owner} is {called}, not a function of the workload",

@@ -385,6 +385,11 @@ def _scalar(loss: object) -> torch.Tensor:
         raise WorkloadError(
             f"loss(model, batch) returned {describe(loss)}, which is not a scalar", hint="return its mean: loss.mean()"
         )
+    if loss.is_complex():
+        raise WorkloadError(
+            f"loss(model, batch) returned {describe(loss)}, which cannot be minimised",
+            hint="return loss.abs() or loss.real",
+        )
     return loss
 
 

@@ -85,6 +85,11 @@ def test_a_name_may_be_an_object() -> None:
     assert width(workload) == 9
 
 
+def test_make_model_may_be_the_model_itself(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, HEAD + BATCH + "make_model = nn.Linear(7, 1)\n")
+    assert width(workload) == 7 and workload.make_model() is workload.make_model()
+
+
 def test_a_keyword_only_batch_size_is_understood() -> None:
     batch = load_file(ASSETS / "tasks.py", "Small").make_batch(6)
     assert isinstance(batch, tuple)

@@ -55,6 +55,7 @@ def test_no_batch_is_an_error_that_names_the_size() -> None:
         (lambda x: (x.sum(), x), "returned a tuple (Tensor, Tensor)", "alone"),
         (lambda x: {"loss": x.sum()}, "returned a dict", "output['loss']"),
         (lambda x: None, "returned None", "return loss"),
+        (lambda x: x.sum() * 1j, "returned complex64[], which cannot be minimised", ".real"),
         (lambda x: x.sum().detach(), "does not require a gradient", ".detach()"),
     ],
 )
