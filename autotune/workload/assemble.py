@@ -19,15 +19,15 @@ class Found:
     """What the user should know."""
 
 
-def from_parts(members: dict[str, object], origin: str) -> Found:
-    """A workload of functions (or a live module) that were handed over one by one.
+def from_parts(members: dict[str, object], origin: str, why: str = "passed by the caller") -> Found:
+    """A workload of functions (or a live module) that were handed over one by one, in ``origin``.
 
     Raises:
         WorkloadError: one of them takes other arguments than it should.
     """
     model = members["make_model"]
     shown = f"a live {type(model).__name__}" if isinstance(model, nn.Module) else signature("make_model", model)
-    return assemble(members, "the call", model=Recognised(what="model", found=shown, why=origin), why=origin)
+    return assemble(members, origin, model=Recognised(what="model", found=shown, why=why), why=why)
 
 
 def assemble(
