@@ -5,6 +5,7 @@ Found by structure alone; nothing is run, so a model on the meta device will do.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from inspect import getattr_static
 from itertools import combinations
 
 from torch import nn
@@ -74,7 +75,8 @@ def _repeated(modules: dict[str, nn.Module], sizes: dict[str, int]) -> list[list
 
 def _is_block(module: nn.Module) -> bool:
     """Whether calling it runs something (lists of modules only hold them) that has parameters."""
-    return type(module).forward is not nn.Module.forward and any(True for _ in module.parameters())
+    forward = getattr_static(type(module), "forward")  # that of a scripted module cannot be asked for
+    return forward is not nn.Module.forward and any(True for _ in module.parameters())
 
 
 def _outermost(names: list[str]) -> list[str]:

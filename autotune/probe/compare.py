@@ -132,12 +132,7 @@ class _Course:
         with _kept(_switches(self._reference)), switched_off(model):
             side = self._side(self._reference, model)
             start = Start(side.model)
-
-            def look() -> gradients.Gradient:
-                start.add(side.model)
-                return gradients.keep(side.model, side.scale)
-
-            run = side.train(batches, look)
+            run = side.train(batches, lambda: gradients.keep(side.model, side.scale))
             if run.taken < len(batches) and None not in run.losses:
                 run.losses.append(None)  # its own gradient scaler never settles, or it trains nothing
             noise = self._noise(side, batches[0], start, run) if None not in run.losses else _Noise()

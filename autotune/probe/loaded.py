@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from autotune.errors import AutotuneError, NothingFits, WorkloadError
+from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, WorkloadError
 from autotune.model import Cause, Failure, Outcome
 from autotune.probe.answers import failure_of
 from autotune.probe.ended import Ended, tail
@@ -32,6 +32,8 @@ def fork_trouble(op: Op, ended: Ended) -> str:
 def load_error(ended: Ended, stderr: Path, ref: str, timeout_s: float) -> AutotuneError:
     """The user's file (``ref``) could not be loaded, or its model not be made."""
     outcome, failure = _failure(ended, stderr)
+    if was_killed(ended, stderr):
+        return EnvironmentTrouble(f"{ref} was not loaded: {failure.message}", hint=failure.hint, detail=tail(stderr))
     where = f" while it was in phase {failure.phase}" if failure.phase else ""
     if ended.timed_out:
         return WorkloadError(

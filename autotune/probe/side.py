@@ -27,15 +27,10 @@ class Start:
     """Weights and buffers as both sides begin with them, on the CPU."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._weights: dict[str, torch.Tensor] = {}
+        self._weights = {
+            name: whole(weight.detach()).to("cpu", copy=True) for name, weight in unwrapped(model).named_parameters()
+        }
         self.buffers = buffers.keep(model)
-        self.add(model)
-
-    def add(self, model: nn.Module) -> None:
-        """Keep lazy weights as well, once they are made: in the first pass, by equal seeds on both sides."""
-        for name, weight in unwrapped(model).named_parameters():
-            if name not in self._weights and not nn.parameter.is_lazy(weight):
-                self._weights[name] = whole(weight.detach()).to("cpu", copy=True)
 
     def put_into(self, model: nn.Module) -> None:
         """Let the model begin there.
@@ -44,11 +39,11 @@ class Start:
             Unsupported: it is another model.
         """
         weights = dict(unwrapped(model).named_parameters())
-        made = {name: weight for name, weight in weights.items() if not nn.parameter.is_lazy(weight)}
-        same = all(name in self._weights and self._weights[name].shape == made[name].shape for name in made)
-        if not same or self._weights.keys() - weights.keys():
+        if {name: one.shape for name, one in weights.items()} != {
+            name: one.shape for name, one in self._weights.items()
+        }:
             raise Unsupported("make_model() makes another model each time, so that settings cannot be compared")
-        for name, weight in made.items():
+        for name, weight in weights.items():
             fill(weight, self._weights[name])
         buffers.put_back(model, self.buffers)
 

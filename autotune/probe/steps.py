@@ -18,7 +18,7 @@ from autotune.errors import WorkloadError
 from autotune.model import Compile, Form, Parallel, Phase
 from autotune.probe.recorder import Recorder
 from autotune.probe.settling import MOST_STEPS, enough
-from autotune.workload.batch import batch_bytes, describe, tensors, to_device
+from autotune.workload.batch import batch_bytes, describe, shapes, strided, tensors, to_device
 from autotune.workload.task import Workload
 
 
@@ -63,8 +63,13 @@ class Steps:
         self._outline: int | None = None
         """Of the shapes of all that modules returned in this step; None where they are not looked at."""
         members = set(model.modules())
+
+        def see(module: torch.nn.Module, _: object, output: object) -> None:
+            if not torch.compiler.is_compiling():  # where the user's own code compiles, the hook is to be no part of it
+                self._see(module in members, output)
+
         if applied.settings.compile is Compile.OFF:
-            counted = register_module_forward_hook(lambda module, _, output: self._see(module in members, output))
+            counted = register_module_forward_hook(see)
         else:  # a hook inside of the graph would be compiled along, and anew for each number it counts to
             counted = model.register_forward_hook(lambda _, __, output: self._see(True, output))
         self._hooks = [counted, optimizer.register_step_post_hook(lambda *_: self._took())]
@@ -201,7 +206,7 @@ class Steps:
     def _observed(self, batch: object, seen: int | None) -> int | None:
         """Samples really in the batch; where no leading dimension says it, by comparing with a batch of another size."""
         asked = self._batch_size
-        if self._workload.counts or seen != asked or any(t.dim() > 0 and t.shape[0] == asked for t in tensors(batch)):
+        if self._workload.counts or seen != asked or any(asked in shape[:1] for shape in shapes(batch)):
             return seen
         if self._reference is None:
             size = asked // 2 or 2
@@ -291,6 +296,7 @@ def storage_bytes(values: Iterable[torch.Tensor]) -> int:
     """Bytes behind tensors on this rank, views and tied ones counted once."""
     storages = {}
     for value in values:
-        storage = local(value).untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
+        for part in strided(local(value)):
+            storage = part.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())

@@ -1,12 +1,12 @@
 """Parts that were found -> a workload's functions, with a line on each for ``autotune inspect``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
 from autotune.model import Recognised, Settings
-from autotune.workload.parts import BATCH_DIM, FORMS, Parts, checked, checked_dim
+from autotune.workload.parts import BATCH_DIM, FORMS, Parts, accepts, checked, checked_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +19,15 @@ class Found:
     """What the user should know."""
 
 
-def from_parts(members: dict[str, object], origin: str) -> Found:
-    """A workload of functions (or a live module) that were handed over one by one.
+def from_parts(members: dict[str, object], origin: str, why: str = "passed by the caller") -> Found:
+    """A workload of functions (or a live module) that were handed over one by one, in ``origin``.
 
     Raises:
         WorkloadError: one of them takes other arguments than it should.
     """
-    live = dict(members)
-    model = live["make_model"]
-    if isinstance(model, nn.Module):
-        live["make_model"] = always(model)
+    model = members["make_model"]
     shown = f"a live {type(model).__name__}" if isinstance(model, nn.Module) else signature("make_model", model)
-    return assemble(live, origin, model=Recognised(what="model", found=shown, why=origin), why=origin)
+    return assemble(members, origin, model=Recognised(what="model", found=shown, why=why), why=why)
 
 
 def assemble(
@@ -58,6 +55,8 @@ def assemble(
     """
     told = told or {}
     unused = "make_batch" in members and "make_loader" in members  # and may be called otherwise than a workload's is
+    if unused and accepts(members["make_loader"], None):  # type: ignore[arg-type]  # callable or not
+        notes += ("batches come from make_batch; make_loader is not used: leave one out to probe the other",)
     members = {name: part for name, part in members.items() if name != "make_loader" or not unused}
     functions = {name: checked(name, part, origin) for name, part in members.items() if name != BATCH_DIM}
     dim = checked_dim(members.get(BATCH_DIM), origin)
@@ -112,8 +111,3 @@ def signature(name: str, part: object) -> str:
     shown = getattr(part, "__name__", type(part).__name__)
     arguments = FORMS[name][0].removeprefix(f"def {name}").removesuffix(":")
     return f"{shown}{arguments}"
-
-
-def always(model: nn.Module) -> Callable[[], nn.Module]:
-    """A maker that returns the one live object, which functions beside it may refer to; a probe has a process of its own."""
-    return lambda: model

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any, TypeAlias, cast
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 _SHOWN = 8
 """Different entries of one container that a description names."""
@@ -32,11 +33,10 @@ def replace_leaves(batch: object, applies: Callable[[object], bool], change: Cal
     if isinstance(part, tuple):
         items = [again(item) for item in part]
         return type(part)(*items) if hasattr(part, "_fields") else type(part)(items)
-    if isinstance(part, list):
-        return type(part)(again(item) for item in part)
-    if isinstance(part, MutableMapping):
-        changed = copy.copy(part)  # keeps the kind, and a default factory
-        changed.update({key: again(value) for key, value in part.items()})
+    if isinstance(part, list | MutableMapping):
+        changed: Any = copy.copy(part)  # keeps the kind, attributes, a default factory
+        for key, value in enumerate(part) if isinstance(part, list) else part.items():
+            changed[key] = again(value)  # one by one: outputs of transformers' models refuse update()
         return changed
     if isinstance(part, Mapping):
         return {key: again(value) for key, value in part.items()}
@@ -74,18 +74,36 @@ def tensors(batch: object) -> list[torch.Tensor]:
 
 def first_length(batch: object) -> int:
     """Length of the first tensor that has one; 1 where none has."""
-    return next((len(tensor) for tensor in tensors(batch) if tensor.dim() > 0), 1)
+    return next((shape[0] for shape in shapes(batch) if shape), 1)
+
+
+def shapes(batch: object) -> list[tuple[int, ...]]:
+    """Of all tensors of a batch; of a nested one, whose other dimensions may differ, the first alone."""
+    return [(tensor.size(0),) if tensor.is_nested else tuple(tensor.shape) for tensor in tensors(batch)]
 
 
 def batch_bytes(batch: object) -> int:
     """Bytes that the tensors of a batch take once they are on a device."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
+    return sum(part.numel() * part.element_size() for tensor in tensors(batch) for part in strided(tensor))
+
+
+def strided(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors with memory of their own that a sparse or jagged one consists of; any other is one itself."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]  # also of a gradient, whose indices may come twice
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    jagged: Any = tensor
+    return [jagged.offsets(), jagged.values()] if tensor.layout is torch.jagged else [tensor]
 
 
 def describe(batch: object) -> str:
     """Form, types and shapes in words: ``dict(input_ids: int64[8, 1024], labels: int64[8, 1024])``."""
     if isinstance(batch, torch.Tensor):
-        return f"{_short(batch.dtype)}[{', '.join(str(length) for length in batch.shape)}]"
+        shape = [*shapes(batch)[0], "…"] if batch.is_nested else batch.shape
+        return f"{_short(batch.dtype)}[{', '.join(str(length) for length in shape)}]"
     if not _is_container(batch):
         return _value_in_words(batch)
     runs: list[tuple[str, int]] = []
@@ -118,21 +136,21 @@ def observed_batch(
             dimensions that follow the size are known from comparing both.
         dim: the dimension that counts samples, if the user says so; that of the first tensor that has it counts.
     """
-    found = tensors(batch)
+    found = shapes(batch)
     if not found:
         return None
     if dim is not None:
-        return next((tensor.shape[dim] for tensor in found if tensor.dim() > dim), None)
+        return next((shape[dim] for shape in found if len(shape) > dim), None)
     if reference is not None and reference[1] != asked:
         grown = grown_batch(extents(batch), asked, extents(reference[0]), reference[1])
         if grown is not None:
             return grown
-    leading = [tensor.shape[0] for tensor in found if tensor.dim() > 0]
+    leading = [shape[0] for shape in found if shape]
     if asked in leading or asked in _list_lengths(batch):
         return asked
     packed = any(length > 0 and length % asked == 0 for length in leading)
-    labelled = len(leading) > 1 and len(set(leading)) == 1 and any(tensor.dim() == 1 for tensor in found)
-    if packed or (not labelled and any(asked in tensor.shape[1:] for tensor in found)):
+    labelled = len(leading) > 1 and len(set(leading)) == 1 and any(len(shape) == 1 for shape in found)
+    if packed or (not labelled and any(asked in shape[1:] for shape in found)):
         return asked
     return leading[0] if leading else None
 
@@ -154,13 +172,14 @@ def grown_batch(batch: Extents, asked: int, other: Extents, other_size: int) -> 
 
 def extents(batch: object) -> list[tuple[int, ...]]:
     """All that may tell how many samples a batch has."""
-    return [tuple(_list_lengths(batch)), *(tuple(tensor.shape) for tensor in tensors(batch))]
+    return [tuple(_list_lengths(batch)), *shapes(batch)]
 
 
 def _list_lengths(batch: object) -> list[int]:
-    """Lengths of the batch itself and of its direct parts where they are lists of samples: all of one kind."""
+    """Lengths of the batch itself and of its direct parts where they are lists of samples, all of one kind, or packed ones."""
     parts = [batch, *(part for _, part in _entries(batch))]
-    return [len(part) for part in parts if isinstance(part, list) and len({_kind(item) for item in part}) == 1]
+    lists = [len(part) for part in parts if isinstance(part, list) and len({_kind(item) for item in part}) == 1]
+    return lists + [int(part.batch_sizes[0]) for part in parts if isinstance(part, PackedSequence)]
 
 
 def _kind(item: object) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from autotune.errors import WorkloadError
-from autotune.workload.batch import map_tensors, tensors
+from autotune.workload.batch import map_tensors, shapes
 
 _ATTEMPTS = 8
 """Times that a smaller share is tried where the user's function leaves more than it was asked for."""
@@ -29,7 +29,7 @@ class Cut:
 
     def length_of(self, batch: object) -> int:
         """How long a batch is that this has made."""
-        return self._longest(_shapes(batch))
+        return self._longest(shapes(batch))
 
     def made(
         self, make: Callable[[], object], shorten: Callable[[object, float], object], share: float = 1.0
@@ -47,7 +47,7 @@ class Cut:
         if not self._dimensions:
             self._learn(make(), shorten)
         batch = make()
-        full = self._longest(_shapes(batch))
+        full = self._longest(shapes(batch))
         wanted = max(1, round(share * min(full, self._length)))
         if full <= wanted:
             return batch
@@ -57,7 +57,7 @@ class Cut:
             if not 0 < asked < full:
                 break
             shorter = shorten(batch, asked / full)
-            left = self._longest(_shapes(shorter))
+            left = self._longest(shapes(shorter))
             if left <= wanted:
                 return _compact(shorter)
             asked -= max(1, left - wanted)
@@ -68,8 +68,8 @@ class Cut:
         )
 
     def _learn(self, batch: object, shorten: Callable[[object, float], object]) -> None:
-        before = _shapes(batch)
-        after = _shapes(shorten(batch, 0.5))
+        before = shapes(batch)
+        after = shapes(shorten(batch, 0.5))
         if [len(shape) for shape in before] == [len(shape) for shape in after]:
             pairs = enumerate(zip(before, after, strict=True))
             self._dimensions = [
@@ -87,10 +87,6 @@ class Cut:
 
     def _longest(self, shapes: Shapes) -> int:
         return max(shapes[tensor][number] for tensor, number in self._dimensions)
-
-
-def _shapes(batch: object) -> Shapes:
-    return [tuple(tensor.shape) for tensor in tensors(batch)]
 
 
 def _in_words(shapes: Shapes) -> str:

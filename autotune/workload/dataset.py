@@ -97,6 +97,14 @@ def empty() -> WorkloadError:
     return WorkloadError("make_dataset() returned an empty data set", hint="check the path and split it reads")
 
 
+def read_once(data: object) -> WorkloadError:
+    """The data set gives its samples once, and probes begin anew."""
+    return WorkloadError(
+        f"make_dataset() returned {kind_of(data)}, which can be read only once",
+        hint="return a list, a torch Dataset, or an object whose __iter__ starts anew",
+    )
+
+
 def checked(data: Any) -> Any:
     """The data set, if it is one.
 
@@ -109,10 +117,7 @@ def checked(data: Any) -> Any:
             hint="return one data set: the one to train on",
         )
     if isinstance(data, Iterator):
-        raise WorkloadError(
-            f"make_dataset() returned {kind_of(data)}, which can be read only once",
-            hint="return a list, a torch Dataset, or an object whose __iter__ starts anew",
-        )
+        raise read_once(data)
     if not hasattr(data, "__getitem__") and not isinstance(data, Iterable):
         raise WorkloadError(
             f"make_dataset() returned {kind_of(data)}, which has neither __getitem__ nor __iter__",
@@ -251,7 +256,7 @@ class Streamed:
         """Arguments: see ``Indexed``.
 
         Raises:
-            WorkloadError: it is empty.
+            WorkloadError: it is empty, or can be read only once.
         """
         self._data = data
         self._collate: Collate = collate or default_collate
@@ -284,6 +289,8 @@ class Streamed:
             seen += 1
         if not seen:
             raise empty()
+        if ended and not any(True for _ in self._data):
+            raise read_once(self._data)
         self.varies = any(most[part][0] > least[part] for part in most)
         if self.varies:
             self._longest = most["in all"][0]

@@ -32,9 +32,10 @@ def door(what: str, doing: str = "loading it") -> Iterator[None]:
         raise
     except SystemExit as error:
         code = "" if error.code is None else repr(error.code)
+        said = _said_by_argparse(error)
         raise WorkloadError(
-            f"{what} called sys.exit({code}) while autotune was {doing}",
-            hint=_exit_hint(error),
+            f"{what} called sys.exit({code}) while autotune was {doing}" + (f": {said}" if said else ""),
+            hint=_exit_hint(said),
             detail=user_traceback(error),
         ) from error
     except Exception as error:
@@ -46,9 +47,15 @@ def door(what: str, doing: str = "loading it") -> Iterator[None]:
         ) from error
 
 
-def _exit_hint(error: SystemExit) -> str:
-    files = {Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)}
-    if "argparse.py" in files:
+def _said_by_argparse(error: SystemExit) -> str:
+    """What a parser of arguments did not like, which it prints and does not raise; empty if it was none."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "error"]
+    messages = [frame.f_locals.get("message", "") for frame in frames if frame.f_globals["__name__"] == "argparse"]
+    return str(next(iter(messages), ""))
+
+
+def _exit_hint(said_by_argparse: str) -> str:
+    if said_by_argparse:
         return f"give the file its arguments after `--`, or parse them {_GUARD}"
     return f"put the part that runs the program {_GUARD}"
 

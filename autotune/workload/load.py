@@ -106,7 +106,7 @@ def _live(source: Source) -> Found:
                 file.seek(0)
                 payload, tensors = file.read(), []
         members = _Unpickler(payload, tensors).load()
-        return live(members, _ORIGIN) or from_parts(members, _ORIGIN)
+        return live(members, _ORIGIN) or from_parts(members, "the call")
 
 
 class _Unpickler(pickle.Unpickler):

@@ -69,10 +69,13 @@ def checked(name: str, part: object, owner: str) -> Callable[..., Any]:
     form, count = FORMS[name]
     if not callable(part):
         raise WorkloadError(f"{name} in {owner} is {kind_of(part)}, not a function", hint=f"write `{form}`")
-    if isinstance(part, nn.Module) and name != "make_model":
+    if isinstance(part, nn.Module) and name == "make_model":
+        return lambda: part  # the one live object, which functions beside it may refer to; a probe has its own process
+    if isinstance(part, nn.Module) or getattr(part, "__module__", "") == nn.functional.__name__:  # a criterion
+        called = getattr(part, "__name__", type(part).__name__)
         raise WorkloadError(
-            f"{name} in {owner} is {kind_of(part)} object, not a function of the workload",
-            hint=f"write `{form}`, and call the {type(part).__name__} in it",
+            f"{name} in {owner} is {called}, not a function of the workload",
+            hint=f"write `{form}`, and call the {called} in it",
         )
     ranks = dict.fromkeys(asked_of_ranks(part))
     if accepts(part, *[None] * count, **ranks):

@@ -11,7 +11,7 @@ import torch
 
 from autotune.apply import Unsupported
 from autotune.model import LoaderInfo
-from autotune.workload.batch import batch_bytes, map_tensors, tensors
+from autotune.workload.batch import batch_bytes, map_tensors, shapes
 from autotune.workload.dataset import Clock, Counted, Within
 from autotune.workload.lengths import equally_long
 from autotune.workload.sizes import MOST_SECONDS
@@ -64,7 +64,7 @@ class Ready:
             )
 
     def _add(self, batch: object) -> None:
-        found = [tensor.shape for tensor in tensors(batch) if tensor.dim() > 0]
+        found = [shape for shape in shapes(batch) if shape]
         size = batch_bytes(batch)
         longest = max((extent for shape in found for extent in shape[1:]), default=0)
         scores = [(size,), (longest, size), (found[0][0] if found else 0, size)]

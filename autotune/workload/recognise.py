@@ -21,7 +21,7 @@ from autotune.errors import WorkloadError
 from autotune.model import Recognised
 from autotune.workload.adapters.adapter import Subject
 from autotune.workload.adapters.table import FALLBACKS, FRAMEWORKS, adapted, is_brought, only_one
-from autotune.workload.assemble import Found, always, assemble, signature
+from autotune.workload.assemble import Found, assemble, signature
 from autotune.workload.examples import batch_maker, example_name
 from autotune.workload.outline import Outline
 from autotune.workload.parts import BATCH_DIM, BATCHES, FORMS, accepts
@@ -149,7 +149,7 @@ class _Finder:
     def _of_module(self, thing: nn.Module | type[nn.Module], name: str, why: str) -> Found:
         if isinstance(thing, nn.Module):
             found = Recognised(what="model", found=f"{name}, {kind_of(thing)}", why=why)
-            return self._with_batches(always(thing), thing, found)
+            return self._with_batches(lambda: thing, thing, found)
         if not accepts(thing):
             raise WorkloadError(
                 f"{name} in {self._target} cannot be made without arguments: it takes {inspect.signature(thing)}",

@@ -11,14 +11,14 @@ from torch import nn
 from autotune.apply.optimizers import needs_closure
 from autotune.errors import WorkloadError
 from autotune.model import LoaderInfo, Recognised, Settings
-from autotune.workload.batch import describe, is_moved, observed_batch
+from autotune.workload.batch import is_moved, observed_batch
 from autotune.workload.cut import Cut
 from autotune.workload.dataset import BatchSource, Counted, Within
 from autotune.workload.default_loss import default_loss, own_loss
 from autotune.workload.lengths import equally_long
 from autotune.workload.opening import one_thread, open_data, open_loader, size_of
 from autotune.workload.parts import Parts
-from autotune.workload.seen import kind_of
+from autotune.workload.returned import in_words, scalar
 from autotune.workload.told import takes_rank, told
 
 _NOTHING_TO_MOVE = "no tensors in the batch: nothing is moved to the device"
@@ -61,7 +61,9 @@ class Workload:
             notes += self._data.notes
         elif parts.make_dataset is not None:
             self.data_set_size = size_of(parts.make_dataset())
-            notes += ("batches come from make_batch; make_dataset only bounds their size",)
+            notes += (
+                "batches come from make_batch; make_dataset only bounds their size: leave one out to probe the other",
+            )
         self._cut: Cut | None = None
         """What batches of ``make_batch`` are cut by, for one length bucket."""
         self.notes = notes
@@ -156,18 +158,24 @@ class Workload:
         """The user's model, on the device they made it on.
 
         Raises:
-            WorkloadError: what was made is no module.
+            WorkloadError: what was made is no module, or one whose weights are still to be made.
         """
         model = self._parts.make_model()
         if isinstance(model, nn.Module):
-            return model
+            lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
+            if not lazy:
+                return model
+            raise WorkloadError(
+                f"the model has lazy parameters, which have no shape before its first pass: {', '.join(lazy[:4])}",
+                hint="run one batch through it before make_model() returns it: model(example_input)",
+            )
         if isinstance(model, type) and issubclass(model, nn.Module):
             hint = f"return an object: {model.__name__}(), with brackets"
         elif model is None:
             hint = "end it with `return model`"
         else:
             hint = "return the nn.Module and nothing else"
-        raise WorkloadError(f"make_model() returned {_in_words(model)}, not an nn.Module", hint=hint)
+        raise WorkloadError(f"make_model() returned {in_words(model)}, not an nn.Module", hint=hint)
 
     def candidates(self, batch_size: int) -> int:
         """How many different batches of this size are candidates for the worst one; 1 where ``make_batch`` makes them."""
@@ -246,7 +254,7 @@ class Workload:
             raise WorkloadError(f"shorten(batch, {share:g}) returned None", hint="end it with `return batch`")
         left = self.observed(shorter, batch_size)
         if samples is not None and left != samples:
-            made = f"one of {left}" if left is not None else f"{_in_words(shorter)}, which holds no tensor"
+            made = f"one of {left}" if left is not None else f"{in_words(shorter)}, which holds no tensor"
             raise WorkloadError(
                 f"shorten(batch, {share:g}) made of a batch of {samples} samples {made}",
                 hint="cut the samples' length and keep their number: batch[:, : round(batch.shape[1] * share)]",
@@ -279,7 +287,7 @@ class Workload:
             ValueError: see ``default_loss``.
         """
         if self._parts.loss is not None:
-            loss = _scalar(self._parts.loss(model, batch))
+            loss = scalar(self._parts.loss(model, batch))
         elif self._parts.batch_is_arguments:
             loss = own_loss(model, batch)
         else:
@@ -304,10 +312,18 @@ class Workload:
             )
         if self._parts.make_optimizer is None:
             return torch.optim.AdamW(given)
-        optimizer = self._parts.make_optimizer(given)
+        try:
+            optimizer = self._parts.make_optimizer(given)
+        except AttributeError as error:
+            if error.obj is not given:
+                raise
+            raise WorkloadError(
+                f"make_optimizer is called with a list of parameters, which has no {error.name}: it wants the model",
+                hint="write `def make_optimizer(params):`, and hand these on: torch.optim.AdamW(params)",
+            ) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise WorkloadError(
-                f"make_optimizer(params) returned {_in_words(optimizer)}, not a torch.optim.Optimizer",
+                f"make_optimizer(params) returned {in_words(optimizer)}, not a torch.optim.Optimizer",
                 hint="return the optimizer alone, without scheduler: return torch.optim.AdamW(params)",
             )
         if needs_closure(optimizer):
@@ -334,7 +350,7 @@ class Workload:
         made = self._parts.make_plan()
         if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
             raise WorkloadError(
-                f"make_plan() returned {_in_words(made)}, not a dictionary with names of modules",
+                f"make_plan() returned {in_words(made)}, not a dictionary with names of modules",
                 hint='for example {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}',
             )
         return made
@@ -358,35 +374,3 @@ class InBucket:
     """With samples at most so long; None where the data set has none."""
     seen: Within | None
     """Of the data set; None where batches are cut to the length."""
-
-
-def _scalar(loss: object) -> torch.Tensor:
-    if not isinstance(loss, torch.Tensor):
-        raise WorkloadError(
-            f"loss(model, batch) returned {_in_words(loss)}, not a scalar tensor", hint=_loss_hint(loss)
-        )
-    if loss.numel() != 1:
-        raise WorkloadError(
-            f"loss(model, batch) returned {describe(loss)}, which is not a scalar", hint="return its mean: loss.mean()"
-        )
-    return loss
-
-
-def _loss_hint(loss: object) -> str:
-    if isinstance(loss, float | int):
-        return "return the tensor itself: without .item() and float()"
-    if isinstance(loss, tuple | list):
-        return "return the loss alone, without logits or logs"
-    if hasattr(loss, "loss") or (isinstance(loss, dict) and "loss" in loss):
-        return "return its loss: output.loss or output['loss']"
-    return "end it with `return loss`, a tensor with one number" if loss is None else "return a tensor with one number"
-
-
-def _in_words(result: object) -> str:
-    if isinstance(result, tuple | list):
-        return f"{kind_of(result)} ({', '.join(type(part).__name__ for part in result[:4])})"
-    if isinstance(result, float | int):
-        return f"the {type(result).__name__} {result}"
-    if isinstance(result, type):
-        return f"the class {result.__name__}"
-    return "None" if result is None else kind_of(result)

@@ -68,6 +68,51 @@ def test_c36_batches_of_every_form_reach_the_loss_as_they_were_made() -> None:
     assert [seen[name].composition.batch_bytes for name in FORMS] == sizes
 
 
+UNUSUAL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(64, 4, sparse=True)
+        self.head = torch.compile(nn.Linear(4, 1), backend="eager")
+
+    def forward(self, ids):
+        return self.head(self.bag(ids))
+
+def make_model():
+    return Net()
+
+def make_batch(batch_size):
+    graph = torch.eye(batch_size)
+    texts = torch.nested.nested_tensor([torch.ones(3 + n, 4) for n in range(batch_size)], layout=torch.jagged)
+    return {"graph": graph.to_sparse(), "again": graph.to_sparse_csr(), "texts": texts}
+
+def loss(model, batch):
+    ids = torch.arange(len(batch["texts"].offsets()) - 1)[:, None]
+    return torch.sparse.mm(batch["graph"], model(ids)).mean() + model.head(batch["texts"].values()).mean()
+
+def make_optimizer(params):
+    return torch.optim.SGD(params, lr=0.1)
+"""
+
+
+def test_sparse_and_jagged_tensors_and_parts_that_the_file_compiled_itself_are_probed(tmp_path: Path) -> None:
+    (tmp_path / "unusual.py").write_text(UNUSUAL)
+    plan = api.plan(str(tmp_path / "unusual.py"), device="cpu")
+    with Launcher(plan.source, timeout_s=60, seed=0) as launcher:
+        launcher.describe("cpu", 1)
+        question = Question(batch_size=3, form=Form.SHORT, reason=Reason.START, settings=plan.settings)
+        probe = launcher.probe(question, BUDGET, 0)
+    assert (probe.outcome, probe.failure) == (Outcome.FITS, None)
+    assert (probe.measurement.observed_batch, probe.measurement.steps_executed) == (3, 3)
+    composition, ints, floats = probe.measurement.composition, 8, 4
+    graph, again, texts = 3 * (2 * ints + floats), (4 + 3) * ints + 3 * floats, 4 * ints + (3 + 4 + 5) * 4 * floats
+    assert composition.batch_bytes == graph + again + texts
+    assert composition.gradients_bytes == 3 * (ints + 4 * floats) + (4 + 1) * floats  # three rows of the table
+
+
 def test_a_noisy_workload_with_arguments_of_its_own_leaves_one_json_document_on_stdout(tmp_path: Path) -> None:
     code, out, err = max_batch(
         tmp_path,

@@ -6,7 +6,7 @@ import uuid
 import psutil
 import pytest
 
-from autotune.errors import WorkloadError
+from autotune.errors import EnvironmentTrouble, WorkloadError
 from autotune.model import Cause, Form, Outcome
 from tests.process.conftest import Search
 
@@ -70,6 +70,12 @@ def test_a_file_that_exits_at_import_is_told_plainly(search: Search) -> None:
 def test_a_file_that_kills_the_interpreter_at_import_is_an_error(search: Search) -> None:
     with pytest.raises(WorkloadError, match="load"):
         search("die_at_import")
+
+
+def test_a_process_killed_twice_while_it_loads_says_nothing_of_the_file(search: Search) -> None:
+    with pytest.raises(EnvironmentTrouble, match="was not loaded: the probe was killed by SIGKILL") as raised:
+        search("killed_at_import")
+    assert "kernel log" in raised.value.hint
 
 
 def test_c21_grandchildren_do_not_outlive_their_probe(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:

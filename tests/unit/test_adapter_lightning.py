@@ -10,6 +10,7 @@ import torch
 from autotune.apply import Applied
 from autotune.errors import WorkloadError
 from autotune.model import OptimizerKind, Settings
+from autotune.workload.adapters.table import live
 from autotune.workload.task import Workload
 from tests.unit.planted_frameworks import lightning
 from tests.unit.workload_files import load_text
@@ -119,6 +120,20 @@ def test_batches_that_the_file_makes_come_first(tmp_path: Path) -> None:
     assert found(workload)["samples"] == "counted by dimension 1 of each tensor"
     assert found(workload)["train step"] == "Lit.training_step"
     assert float(workload.loss(workload.make_model(), workload.make_batch(3)).detach()) >= 0
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_make_loader_counts_in_a_call_and_not_in_a_file(tmp_path: Path) -> None:
+    own = "def make_loader(batch_size):\n    return DataLoader(TensorDataset(torch.ones(9, 4), torch.ones(9, 1)), batch_size)\n"
+    of_file = written(tmp_path, LIT + OPTIMIZERS + DATA + own)
+    assert found(of_file)["batch"] == "the largest samples of Data.train_dataloader()"
+    module: Any = of_file.make_model()
+    make_loader = type(module).training_step.__globals__["make_loader"]
+    found_live = live({"make_model": module, "make_loader": make_loader}, "passed by the caller")
+    assert found_live is not None
+    workload = Workload("live", found_live.parts, found_live.recognised)
+    assert found(workload)["batch"] == "the worst batches of make_loader(batch_size)"
+    assert (workload.data_set_size, float(workload.make_batch(3)[0].mean())) == (9, 1.0)  # type: ignore[index]
 
 
 FORMS = {

@@ -93,6 +93,8 @@ def test_a_hub_entry_point_is_made_without_its_pretrained_weights(tmp_path: Path
     assert found(workload)["model"] == "net(pretrained=False)"
     assert isinstance(workload.make_model(), nn.Linear)
     assert found(workload)["batch"] == "make_batch(batch_size)"
+    loader = "def make_loader(batch_size):\n    return list(torch.zeros(9, 4).split(batch_size))\n"
+    assert found(load_text(tmp_path, HUB + loader, name))["batch"] == "the worst batches of make_loader(batch_size)"
 
 
 def test_a_hub_entry_point_may_bring_example_inputs(tmp_path: Path) -> None:

@@ -173,3 +173,10 @@ SWITCHES: dict[str, tuple[nn.Module, str]] = {
 def test_the_models_own_switch_is_found(form: str) -> None:
     model, expected = SWITCHES[form]
     assert own_switch(model) == expected
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_scripted_model_is_looked_at_as_any_other() -> None:
+    script: Callable[[nn.Module], nn.Module] = torch.jit.script
+    blocks = nn.Sequential(Block(), Block())
+    assert find_blocks(script(blocks)) == find_blocks(blocks) == ("0", "1")

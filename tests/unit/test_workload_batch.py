@@ -96,6 +96,52 @@ def test_moving_leaves_the_original_containers_alone() -> None:
     assert not sample.x.is_meta
 
 
+class Output(OrderedDict[str, Any]):
+    """Refuses what ``ModelOutput`` of transformers refuses."""
+
+    def update(self, *_: object, **__: object) -> None:
+        raise AssertionError("You cannot use ``update`` on an Output instance.")
+
+
+class Named(list[torch.Tensor]):
+    """A list that is not made of its entries."""
+
+    def __init__(self, name: str, *entries: torch.Tensor) -> None:
+        super().__init__(entries)
+        self.name = name
+
+
+def test_containers_of_the_users_own_are_copied_not_made_anew() -> None:
+    output, named = Output(x=ones(2)), Named("boxes", ones(3))
+    moved, listed = to_device(output, "meta"), to_device(named, "meta")
+    assert isinstance(moved, Output) and moved["x"].is_meta and not output["x"].is_meta
+    assert isinstance(listed, Named) and listed.name == "boxes" and listed[0].is_meta and not named[0].is_meta
+
+
+def ragged(layout: torch.layout) -> torch.Tensor:
+    return torch.nested.nested_tensor([ones(3, 4), ones(5, 4)], layout=layout)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta", "ignore:.*nested tensors is in prototype")
+@pytest.mark.parametrize(
+    ("make", "size", "text", "bytes_"),
+    [
+        (lambda: ones(4, 4).tril(-2).to_sparse(), 4, "float32[4, 4]", 3 * (2 * 8 + 4)),
+        (lambda: ones(4, 4).tril(-2).to_sparse_csr(), 4, "float32[4, 4]", (5 + 3) * 8 + 3 * 4),
+        (lambda: ones(4, 4).tril(-2).to_sparse_csc(), 4, "float32[4, 4]", (5 + 3) * 8 + 3 * 4),
+        (lambda: ragged(torch.jagged), 2, "float32[2, …]", 3 * 8 + 8 * 4 * 4),
+        (lambda: ragged(torch.strided), 2, "float32[2, …]", 8 * 4 * 4),
+    ],
+    ids=["coo", "csr", "csc", "jagged", "nested"],
+)
+def test_sparse_and_nested_tensors_are_measured_by_what_they_hold(
+    make: Callable[[], torch.Tensor], size: int, text: str, bytes_: int
+) -> None:
+    batch = make()
+    assert (observed_batch({"x": batch}, size), observed_batch(batch, 9, dim=0)) == (size, size)
+    assert (describe(batch), batch_bytes((batch,))) == (text, bytes_)
+
+
 def test_a_default_dict_keeps_its_factory() -> None:
     batch: defaultdict[str, list[int]] = defaultdict(list, x=[1])
     moved = to_device(batch, "meta")
@@ -129,6 +175,7 @@ def test_bytes_are_those_of_all_tensors() -> None:
         (ones(8 * 7, 3), 8, 8),
         (ones(9, 3), 2, 9),
         (Graph(ones(8, 3), ones(2, 20)), 8, 8),
+        (torch.nn.utils.rnn.pack_sequence([ones(9, 6), ones(8, 6)]), 2, 2),
         ({"scale": torch.tensor(1.0)}, 8, None),
         ({"text": ["a", "b"]}, 2, None),
         (None, 4, None),
@@ -145,6 +192,7 @@ def test_bytes_are_those_of_all_tensors() -> None:
         "packed",
         "more",
         "object",
+        "packed sequence",
         "scalars only",
         "no tensor",
         "nothing",

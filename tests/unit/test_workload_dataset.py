@@ -33,6 +33,16 @@ class Lengths(Dataset[torch.Tensor]):
         return torch.full((self.lengths[index],), index)
 
 
+class Spent(IterableDataset[int]):
+    """Gives its samples once: what ``__iter__`` returns has been begun."""
+
+    def __init__(self) -> None:
+        self.samples = iter([3, 4, 5])
+
+    def __iter__(self) -> Iterator[int]:
+        return self.samples
+
+
 class Stream(IterableDataset[int]):
     def __init__(self, size: int) -> None:
         self.size = size
@@ -271,6 +281,7 @@ def test_the_size_of_a_sample_is_what_it_holds(sample: object, number: int) -> N
         ({"train": [1], "test": [2]}, "returned a dict of 2 parts", "the one to train on"),
         ((Lengths([1]), Lengths([1])), "returned a tuple of 2 parts", "the one to train on"),
         (iter([1, 2]), "returned a list_iterator, which can be read only once", "__iter__ starts anew"),
+        (Spent(), "returned a Spent, which can be read only once", "__iter__ starts anew"),
         (5, "returned an int, which has neither __getitem__ nor __iter__", "torch Dataset"),
         ([], "returned an empty data set", "check the path"),
     ],

@@ -90,7 +90,7 @@ def test_a_class_imported_by_a_package_counts_as_its_own(tmp_path: Path) -> None
         ("raise SystemExit", "model.py called sys.exit()", 'if __name__ == "__main__":'),
         (
             "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', required=True)\np.parse_args()",
-            "model.py called sys.exit(2)",
+            "model.py called sys.exit(2) while autotune was loading it: the following arguments are required: --lr",
             "give the file its arguments after `--`",
         ),
         ("1 / 0", "model.py raised ZeroDivisionError while autotune was loading it: division by zero", "__main__"),

@@ -85,6 +85,11 @@ def test_a_name_may_be_an_object() -> None:
     assert width(workload) == 9
 
 
+def test_make_model_may_be_the_model_itself(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, HEAD + BATCH + "make_model = nn.Linear(7, 1)\n")
+    assert width(workload) == 7 and workload.make_model() is workload.make_model()
+
+
 def test_a_keyword_only_batch_size_is_understood() -> None:
     batch = load_file(ASSETS / "tasks.py", "Small").make_batch(6)
     assert isinstance(batch, tuple)
@@ -259,7 +264,13 @@ TASK_WITHOUT_ARGUMENTS = "class Task:\n    def __init__(self, lr):\n        pass
         ("def f(x):\n    pass\n", "f", "f in model.py cannot be called without arguments: it takes (x)", "default values"),
         ("def f():\n    return 5\n", "f", "f() in model.py returned an int", "model.py:NAME"),
         (TASK_WITHOUT_ARGUMENTS, "", "Task cannot be made without arguments", "autotune init"),
-        (BATCH + net() + "loss = nn.MSELoss()\n", "", "loss in model.py is a MSELoss object", "def loss(model, batch):"),
+        (BATCH + net() + "loss = nn.MSELoss()\n", "", "loss in model.py is MSELoss, not a function of", "call the MSELoss"),
+        (
+            BATCH + net() + "loss = nn.functional.cross_entropy\n",
+            "",
+            "loss in model.py is cross_entropy, not a function of",
+            "call the cross_entropy in it",
+        ),
         (BATCH + net() + "evaluate = True\n", "", "evaluate in model.py is a bool, not a function", "def evaluate("),
         (BATCH + net() + "def loss(batch):\n    pass\n", "", "loss in model.py takes (batch)", "def loss(model, batch):"),
         (
@@ -314,10 +325,18 @@ def test_make_loader_does_in_place_of_make_batch(tmp_path: Path) -> None:
     assert tuple(workload.make_batch(4).shape) == (4, 4)  # type: ignore[attr-defined]
 
 
+def test_a_loader_that_make_batch_keeps_from_being_used_is_said_to_the_user(tmp_path: Path) -> None:
+    workload = load_text(tmp_path, f"{HEAD}{BATCH}{LOADER}{net()}")
+    assert workload.loader is None
+    (note,) = workload.notes
+    assert note == "batches come from make_batch; make_loader is not used: leave one out to probe the other"
+
+
 def test_make_loader_of_other_arguments_is_left_alone_beside_make_batch(tmp_path: Path) -> None:
     other = "def make_loader(split, shuffle):\n    return []\n"
     workload = load_text(tmp_path, f"{HEAD}{BATCH}{other}{net()}")
     assert found(workload)["loader"] == ("make_loader is not used", "batches come from make_batch")
+    assert workload.notes == ()
     assert workload.loader is None and not workload.has_data_set
     with pytest.raises(WorkloadError, match=r"make_loader in model.py takes \(split, shuffle\)"):
         load_text(tmp_path, f"{HEAD}{other}{net()}")

@@ -27,6 +27,7 @@ def workload(**parts: object) -> Workload:
         (lambda: nn.Linear, "make_model() returned the class Linear", "Linear(), with brackets"),
         (lambda: (nn.Linear(1, 1), 2), "make_model() returned a tuple (Linear, int)", "nothing else"),
         (lambda: "gpt2", "make_model() returned a str", "nothing else"),
+        (lambda: nn.LazyLinear(2), "the model has lazy parameters", "model(example_input)"),
     ],
 )
 def test_a_model_must_be_a_module(make_model: Callable[[], object], message: str, hint: str) -> None:
@@ -54,6 +55,7 @@ def test_no_batch_is_an_error_that_names_the_size() -> None:
         (lambda x: (x.sum(), x), "returned a tuple (Tensor, Tensor)", "alone"),
         (lambda x: {"loss": x.sum()}, "returned a dict", "output['loss']"),
         (lambda x: None, "returned None", "return loss"),
+        (lambda x: x.sum() * 1j, "returned complex64[], which cannot be minimised", ".real"),
         (lambda x: x.sum().detach(), "does not require a gradient", ".detach()"),
     ],
 )
@@ -83,6 +85,7 @@ def test_errors_of_the_users_own_code_pass_through() -> None:
     ("make_optimizer", "message", "hint"),
     [
         (lambda params: None, "make_optimizer(params) returned None", "torch.optim.AdamW(params)"),
+        (lambda model: torch.optim.SGD(model.parameters()), "no parameters: it wants the model", "(params):"),
         (lambda params: (torch.optim.SGD(params), 1), "returned a tuple (SGD, int)", "without scheduler"),
         (
             lambda params: torch.optim.SGD(nn.Linear(1, 1).parameters()),
@@ -193,6 +196,11 @@ def test_a_batch_shortened_in_place_is_counted_before() -> None:
 
     with pytest.raises(WorkloadError, match="of 6 samples one of 2"):
         workload(make_batch=lambda n: {"x": torch.zeros(n, 4)}, shorten=shorten).make_shorter_batch(6, 0.5)
+
+
+def test_an_error_of_the_users_own_while_the_optimizer_is_made_stays_theirs() -> None:
+    with pytest.raises(AttributeError, match="no_such_optimizer"):
+        workload(make_optimizer=lambda params: torch.optim.no_such_optimizer(params)).make_optimizer([nn.Parameter()])  # type: ignore[attr-defined]
 
 
 def test_a_data_set_beside_make_batch_only_bounds_the_size() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 
 from autotune.workload.assemble import Found
-from autotune.workload.parts import BATCH_DIM
+from autotune.workload.parts import BATCH_DIM, BATCHES
 
 _DATA = ("make_batch", "make_dataset", "collate", "shorten", BATCH_DIM)
 
@@ -32,13 +32,14 @@ class Subject:
     @property
     def has_batches(self) -> bool:
         """Whether the file says itself what the batches are."""
-        return "make_batch" in self.members or "make_dataset" in self.members
+        return any(name in self.data for name in BATCHES)
 
     @property
     def data(self) -> dict[str, object]:
-        """What it says itself of batches. A ``make_loader`` is left out: where a framework asks for loaders, that is a
-        function of the user's own, with arguments of its own."""
-        return {name: self.members[name] for name in _DATA if name in self.members}
+        """What it says itself of batches. A ``make_loader`` of a file is left out: where a framework asks for loaders, that
+        is a function of the user's own, with arguments of its own."""
+        names = _DATA if self.module is not None else (*_DATA, "make_loader")
+        return {name: self.members[name] for name in names if name in self.members}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

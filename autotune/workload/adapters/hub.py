@@ -29,7 +29,7 @@ def _adapt(subject: Subject) -> Found:
     make_model: Callable[[], object] = partial(function, pretrained=False)
     members: dict[str, Any] = {**subject.members, "make_model": make_model}
     batch = None
-    if not subject.has_batches:
+    if not subject.has_batches and "make_loader" not in members:
         made = make_model()
         name = example_name(made) if isinstance(made, nn.Module) else ""
         if not name:

@@ -223,6 +223,8 @@ if KIND == "exit_at_import":
     sys.exit(3)
 if KIND == "die_at_import":
     os._exit(9)
+if KIND == "killed_at_import":
+    os.kill(os.getpid(), signal.SIGKILL)
 if KIND == "threads_at_import":
     import threading
 
