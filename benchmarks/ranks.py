@@ -10,19 +10,18 @@ Prints a Markdown table; progress goes to stderr. See benchmarks/README.md for w
 import argparse
 import os
 import shlex
-import signal
 import sys
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 from autotune.units import parse_bytes
+from benchmarks.common.clock import Clock, to_be_gone_on_with
+from benchmarks.common.documents import BadResults
+from benchmarks.common.noting import note
 from benchmarks.comparison.cases import ROOT
-from benchmarks.comparison.results import BadResults
-from benchmarks.grid.machine import Clock, OutOfTime
-from benchmarks.grid.noting import note
 from benchmarks.ranked.cases import CASES, TRIAL_CASES
 from benchmarks.ranked.parts import How
 from benchmarks.ranked.results import Results, merge, read_results
@@ -87,20 +86,11 @@ def main() -> None:
     if given.device == "cpu":  # FSDP makes and frees blocks all the time, and glibc's heap would look like a leak
         os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "131072")
     os.chdir(ROOT)  # workload files are named from there
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is ended then, too
     clock = Clock(limit_s=given.time_limit)
     how = How(device=given.device, timeout_s=given.timeout, probe_timeout_s=given.probe_timeout, say=clock.say)
     running = Running(results=results, out=out, how=how, clock=clock, describe=partial(note, command()))
-    try:
+    with to_be_gone_on_with(given.out):
         running.run([TRIAL_CASES[name] for name in given.rows], given.memory_limit)
-    except BadResults as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(f"stopped: the same command goes on from {given.out}")
-    except OutOfTime:
-        print(f"time is up: the same command goes on from {given.out}", file=sys.stderr)
-    except AutotuneError as error:
-        sys.exit(f"{error.message}\n{error.hint}")
     print(render(running.results), end="")
 
 

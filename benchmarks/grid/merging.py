@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmarks.comparison.results import BadResults
+from benchmarks.common.documents import check_alike
 from benchmarks.grid.results import AnswerT, Results
 
 
@@ -12,12 +12,9 @@ def merge(documents: Sequence[Results]) -> Results:
     Raises:
         BadResults: they were made under different caps or with different numbers of steps.
     """
+    check_alike(documents, "cap_bytes", "check_steps")
     merged = documents[0]
     for other in documents[1:]:
-        for what in ("cap_bytes", "check_steps"):
-            one, two = getattr(merged, what), getattr(other, what)
-            if one != two:
-                raise BadResults(f"these results cannot be in one table: {what} is {one} and {two}")
         merged = merged.model_copy(update={"runs": merged.runs + other.runs})
         for workload, new in other.workloads.items():
             old = merged.entry(workload)

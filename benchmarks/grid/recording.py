@@ -10,9 +10,8 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from autotune.errors import UsageError
 from autotune.model import Cause, Composition, Form, Outcome, ProbeResult, Settings, Traits
-from benchmarks.comparison.results import BadResults, Run
-from benchmarks.grid.files import Part
-from benchmarks.grid.files import read as read_document
+from benchmarks.common.documents import BadResults, Part, Run
+from benchmarks.common.documents import read as read_document
 
 _NAMES = frozenset(field.name for field in fields(Settings))
 _MESSAGE = 300  # characters of a failure

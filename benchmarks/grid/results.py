@@ -5,9 +5,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from benchmarks.comparison.results import Run, Status
-from benchmarks.grid.files import Part
-from benchmarks.grid.files import read as read_document
+from benchmarks.common.documents import Answer, Part, Run
+from benchmarks.common.documents import read as read_document
 
 GRID_SPACE = "grid"
 DEFAULT_SPACE = "default"
@@ -31,21 +30,6 @@ class Trial(Part):
     seconds: float
     samples_per_second: float | None
     first_step_seconds: float | None
-
-
-class Answer(Part):
-    """What became of one command."""
-
-    status: Status
-    message: str = ""
-    """Why it gave no answer, or how a training ended."""
-    seconds: float | None = None
-    """Wall time of the command; of a training without the start of its process."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it need not be run again."""
-        return self.status is Status.DONE
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)

@@ -12,12 +12,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from autotune.model import Cause, Form, Precision
 from benchmarks import settings as command
+from benchmarks.common.documents import BadResults, Status, write
 from benchmarks.comparison.processes import Ended
-from benchmarks.comparison.results import BadResults, Status
 from benchmarks.grid import commands, recording, results
 from benchmarks.grid.cases import TRIAL_CASES
 from benchmarks.grid.cells import is_complete
-from benchmarks.grid.files import write
 from benchmarks.grid.merging import merge
 from benchmarks.grid.results import DEFAULT_SPACE, GRID_SPACE, NO_CONFIG, Check, Peer, Results, Search, Trial
 from benchmarks.grid.table import render

@@ -22,12 +22,11 @@ from autotune.model import (
     Settings,
     Traits,
 )
+from benchmarks.common.documents import BadResults, write
 from benchmarks.comparison.cases import ROOT
-from benchmarks.comparison.results import BadResults
 from benchmarks.grid import recording
 from benchmarks.grid.cases import CASES, TRIAL_CASES, GridCase, Need
 from benchmarks.grid.cells import Cell, is_complete, next_cell
-from benchmarks.grid.files import write
 from benchmarks.grid.recording import Row
 from tests.unit.grid_samples import FUSED, GIVEN, RUN, failed, recorded, row
 
