@@ -4,13 +4,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.invocation import Invocation
-from autotune.executors.asked import Where
 from autotune.model import Objective, Parallel, Precision
+
+if TYPE_CHECKING:  # for --help neither is loaded
+    from autotune.executors.asked import Where
+    from autotune.planning import PlanOptions
 
 Model = Annotated[
     str | None,
@@ -191,34 +194,11 @@ class Asked:
     training_command: tuple[str, ...]
     """Words of it; empty where a model was given."""
     templates: tuple[str, ...]
-    device: str
-    memory_limit: str | None
-    precision: Precision
-    parallel: Parallel
-    allocator: str
-    accumulate: int
-    multiple_of: int
-    start_batch: int | None
-    max_batch: int | None
-    timeout_s: float
-    time_budget_s: float | None
-    device_wait_s: float
-    seed: int
-    eval_batch: int | None
+    options: "PlanOptions"
+    """All else that makes the plan."""
+    where: "Where"
+    """Where probes are to run; what was not asked for is left out."""
     buckets: str | None
-    ranks: str
-    tune: bool
-    """Whether settings are searched as well; if not, the options from here to ``trials`` are the defaults."""
-    objective: Objective
-    fix: tuple[str, ...]
-    allow: tuple[str, ...]
-    forbid: tuple[str, ...]
-    effective_batch: int | None
-    world: int | None
-    trials: int
-    executor: str
-    workers: str | None
-    executor_options: tuple[str, ...]
     storage: str | None
     output: Path | None
     output_files: tuple[str, ...]
@@ -231,18 +211,6 @@ class Asked:
     """What to type to go on after an interruption."""
     title: str
     """The command, for pages of pipelines."""
-
-    @property
-    def where(self) -> Where:
-        """Where probes are to run, as ``api`` takes it; what was not asked for is left out."""
-        found: Where = {}
-        if self.executor != "local":
-            found["executor"] = self.executor
-        if self.workers is not None:
-            found["workers"] = self.workers
-        if self.executor_options:
-            found["executor_options"] = self.executor_options
-        return found
 
 
 _OF_THE_BATCH = frozenset({"buckets"})
@@ -304,39 +272,40 @@ def searching(
     ) -> None:
         invocation: Invocation = context.obj
         ref, script_args, words = invocation.split(model, args or ())
+        options: PlanOptions = {
+            "device": device,
+            "memory_limit": memory_limit,
+            "precision": precision.value,
+            "parallel": parallel.value,
+            "allocator": allocator,
+            "accumulate": accumulate,
+            "multiple_of": multiple_of,
+            "start_batch": start_batch,
+            "max_batch": max_batch,
+            "timeout_s": timeout,
+            "time_budget_s": time_budget,
+            "device_wait_s": device_wait,
+            "seed": seed,
+            "eval_batch": eval_batch,
+            "ranks": ranks,
+            "tune": tune,
+            "objective": objective.value,
+            "fix": tuple(fix or ()),
+            "allow": tuple(allow or ()),
+            "forbid": tuple(forbid or ()),
+            "effective_batch": effective_batch,
+            "world": world,
+            "trials": trials,
+        }
         run(
             Asked(
                 model=ref,
                 script_args=script_args,
                 training_command=words,
                 templates=tuple(templates or ()),
-                device=device,
-                memory_limit=memory_limit,
-                precision=precision,
-                parallel=parallel,
-                allocator=allocator,
-                accumulate=accumulate,
-                multiple_of=multiple_of,
-                start_batch=start_batch,
-                max_batch=max_batch,
-                timeout_s=timeout,
-                time_budget_s=time_budget,
-                device_wait_s=device_wait,
-                seed=seed,
-                eval_batch=eval_batch,
+                options=options,
+                where=_where(executor, workers, executor_option),
                 buckets=buckets,
-                ranks=ranks,
-                tune=tune,
-                objective=objective,
-                fix=tuple(fix or ()),
-                allow=tuple(allow or ()),
-                forbid=tuple(forbid or ()),
-                effective_batch=effective_batch,
-                world=world,
-                trials=trials,
-                executor=executor,
-                workers=workers,
-                executor_options=tuple(executor_option or ()),
                 storage=storage,
                 output=output,
                 output_files=tuple(output_file or ()),
@@ -355,3 +324,14 @@ def searching(
     kept = [one for name, one in whole.parameters.items() if name not in others]
     command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
     return command
+
+
+def _where(executor: str, workers: str | None, options: list[str] | None) -> "Where":
+    found: Where = {}
+    if executor != "local":
+        found["executor"] = executor
+    if workers is not None:
+        found["workers"] = workers
+    if options:
+        found["executor_options"] = tuple(options)
+    return found
