@@ -11,12 +11,7 @@ from typing import Any, TypeVar
 
 from autotune.errors import DamagedRow, StoreError
 from autotune.memory.encoding import FORMAT, decode, encode
-from autotune.model import (
-    Answer,
-    ProbeResult,
-    SearchRecord,
-    Trace,
-)
+from autotune.model import Answer, ProbeResult, SearchRecord, Trace
 from autotune.model.untrusted import noun_of
 from autotune.storage.door import damaged_row
 from autotune.storage.tables import ProbeRow, SearchRow, TraceRow

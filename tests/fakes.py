@@ -10,6 +10,7 @@ from autotune.model import (
     Cause,
     Failure,
     Form,
+    Machine,
     Measurement,
     Outcome,
     Phase,
@@ -19,9 +20,36 @@ from autotune.model import (
     Reason,
     Settings,
     Stop,
+    WorkloadInfo,
 )
 from autotune.ports import Prober, Strategy
+from autotune.units import GIB
 
+MACHINE = Machine(
+    device="cpu",
+    device_name="planted",
+    device_uuid="",
+    device_index=0,
+    capacity_bytes=16 * GIB,
+    driver_version="",
+    torch_version="2.13.0",
+    cuda_version="",
+    python_version="3.11.7",
+    platform="Linux",
+)
+WORKLOAD = WorkloadInfo(
+    ref="planted.py",
+    fingerprint="planted.py",
+    recognised=(),
+    parameters=10,
+    trainable_parameters=10,
+    parameters_bytes=40,
+    trainable_bytes=40,
+    optimizer="SGD",
+    batch="float32 [B, 4]",
+    data_set_size=None,
+    evaluates=False,
+)
 BUDGET = Budget(limit_bytes=1000, source="--memory-limit", capacity_bytes=1000, others_bytes=0, headroom_bytes=0)
 
 
@@ -51,6 +79,21 @@ LEAKS = Fault(outcome=Outcome.UNSAFE, cause=Cause.GROWTH)
 NO_STEPS = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.NO_STEPS)
 BUG = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.USER_BUG, error_type="builtins.NameError")
 BROKEN_MACHINE = Fault(outcome=Outcome.UNSUPPORTED, cause=Cause.ENVIRONMENT)
+FAULTS = (
+    BROKEN_MACHINE,
+    BUG,
+    HANGS,
+    KILLED,
+    LEAKS,
+    LIBRARY,
+    NOT_FINITE,
+    OUT_OF_MEMORY,
+    OVER_BUDGET,
+    REJECTED,
+    SEGFAULT,
+    VANISHED,
+)
+"""One of each kind that a search of settings may meet as well."""
 
 
 def ends_at(samples: int | None) -> Fault:

@@ -1,7 +1,7 @@
 """Every enum member that a person gets to read, in words, and the numbers of a report as text."""
 
-from autotune.model import Cause, Failure, Form, Outcome, ProbeResult, Reason
-from autotune.units import format_bytes
+from autotune.model import Cause, Failure, Form, Outcome, ProbeResult, Reason, SearchResult
+from autotune.units import counted, format_bytes
 
 OUTCOMES = {
     Outcome.FITS: "fits",
@@ -121,6 +121,19 @@ def failure_words(probe: ProbeResult) -> str:
 def short_type(failure: Failure) -> str:
     """Exception type without its module."""
     return failure.error_type.rpartition(".")[2]
+
+
+def bound_words(result: SearchResult) -> str:
+    """What keeps the answer from being larger: ``28 refuted: out of memory in forward``."""
+    refutation = result.refutation
+    if refutation is None:
+        return limit_words(result.answer.limited_by)
+    return f"{refutation.batch_size} refuted: {failure_words(refutation)}"
+
+
+def worker_words(workers: int) -> str:
+    """``no worker``, ``1 worker``, ``4 workers``."""
+    return counted(workers, "worker") if workers else "no worker"
 
 
 def limit_words(limited_by: str) -> str:

@@ -4,18 +4,7 @@ from autotune.units import GIB
 from benchmarks.common.documents import Answer
 from benchmarks.comparison.table import described, in_a_cell, markdown
 from benchmarks.ranked.cases import RANKS, TRIAL_CASES, RankedCase
-from benchmarks.ranked.results import (
-    CLOSE,
-    Alone,
-    Found,
-    Limit,
-    Rank,
-    Results,
-    Row,
-    Trained,
-    close,
-    nothing_fits,
-)
+from benchmarks.ranked.results import CLOSE, Alone, Found, Limit, Rank, Results, Row, Trained, close, nothing_fits
 
 _HEADER = (
     "workload",

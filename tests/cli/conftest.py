@@ -1,5 +1,6 @@
 """The command line with a fake ``api`` behind it."""
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,16 @@ import pytest
 
 from autotune import api
 from autotune.cli.app import run
+from autotune.cli.signals import Stopped
+from autotune.errors import (
+    AutotuneError,
+    EnvironmentTrouble,
+    NothingFits,
+    StoreError,
+    TimeRanOut,
+    UsageError,
+    WorkloadError,
+)
 from autotune.model import (
     Bucketed,
     Form,
@@ -26,6 +37,22 @@ from autotune.recommended.checked import Checked
 from tests.cli.bucketed import BUCKETED
 from tests.cli.checked import CHECKED
 from tests.cli.results import BUDGET, MACHINE, PLAN, PROBES, RECORD, RESULT, WORKLOAD
+
+
+def ends() -> list[tuple[BaseException, int, str]]:
+    """What goes wrong, anew for each test file, since errors keep notes; and the exit code and kind it ends with."""
+    return [
+        (AutotuneError("it failed"), 1, "error"),
+        (UsageError("it failed"), 2, "usage"),
+        (NothingFits("it failed"), 3, "nothing_fits"),
+        (WorkloadError("it failed"), 4, "workload"),
+        (EnvironmentTrouble("it failed"), 5, "environment"),
+        (StoreError("it failed"), 5, "store"),
+        (TimeRanOut("it failed"), 124, "time_ran_out"),
+        (Stopped(signal.SIGINT), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (Stopped(signal.SIGTERM), 143, "interrupted"),
+    ]
 
 
 @dataclass

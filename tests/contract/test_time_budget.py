@@ -13,8 +13,8 @@ from autotune.model import Budget, Form, Plan, Precision, ProbeResult, Question,
 from autotune.ports import Prober
 from autotune.session import Session
 from autotune.storage.store import Store
-from tests.contract.searching import BUDGET, MACHINE, PER_SAMPLE_BYTES, Notes, plan, planted, workload
-from tests.fakes import EVALUATION_FAILS, result
+from tests.contract.searching import BUDGET, PER_SAMPLE_BYTES, Notes, plan, planted, workload
+from tests.fakes import EVALUATION_FAILS, MACHINE, result
 from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_settings import TRAITS, PlantedMachine, space_of
 

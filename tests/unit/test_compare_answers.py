@@ -11,7 +11,6 @@ from autotune.model import (
     Comparison,
     Failure,
     Form,
-    Machine,
     Measurement,
     Outcome,
     Precision,
@@ -24,19 +23,8 @@ from autotune.probe.answers import probe_result
 from autotune.probe.ended import Answer, Ended
 from autotune.probe.evidence import Raised
 from autotune.units import GIB
+from tests.cli.results import MACHINE
 
-MACHINE = Machine(
-    device="cuda",
-    device_name="a card",
-    device_uuid="GPU-1",
-    device_index=0,
-    capacity_bytes=40 * GIB,
-    driver_version="1",
-    torch_version="2.6",
-    cuda_version="12",
-    python_version="3.11",
-    platform="Linux",
-)
 DISTURBED = Failure(cause=Cause.OTHERS, message="others took 5 GiB")
 SAME = Comparison(
     cosine=1.0, norm_ratio=1.0, loss_difference=0.0, losses=(2.0, 1.5, 1.0), reference_losses=(2.0, 1.5, 1.0)
