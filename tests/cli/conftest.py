@@ -30,13 +30,15 @@ from autotune.model import (
     Reason,
     SearchRecord,
     SearchResult,
+    SearchState,
     WorkloadInfo,
 )
 from autotune.ports import SearchObserver
 from autotune.recommended.checked import Checked
+from autotune.storage.store import Store
 from tests.cli.bucketed import BUCKETED
 from tests.cli.checked import CHECKED
-from tests.cli.results import BUDGET, MACHINE, PLAN, PROBES, RECORD, RESULT, WORKLOAD
+from tests.cli.results import BUDGET, MACHINE, NOON, PLAN, PROBES, RECORD, RESULT, WORKLOAD
 
 
 def ends() -> list[tuple[BaseException, int, str]]:
@@ -167,3 +169,30 @@ def invoke(
         return Ended(code, captured.out, captured.err)
 
     return invoked
+
+
+Keep = Callable[..., None]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    """Put a search and its probes into the ledger ``ledger`` of the working folder."""
+
+    def kept(record: SearchRecord, *probes: ProbeResult) -> None:
+        unanswered = record.state is SearchState.ANSWERED and record.answer is None
+        state = SearchState.NO_ANSWER if unanswered else record.state
+        with Store.open(str(tmp_path / "ledger")) as store:
+            store.begin(replace(record, state=SearchState.RUNNING, answer=None, finished=None, message=""))
+            for probe in probes:
+                store.add_probe(record.id, probe)
+            if state is not SearchState.RUNNING:
+                store.finish(
+                    record.id,
+                    owner=record.owner,
+                    state=state,
+                    answer=record.answer,
+                    message=record.message,
+                    finished=NOON,
+                )
+
+    return kept
