@@ -34,7 +34,7 @@ from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Rank as RankFields
 from autotune.report.fields import Workload as WorkloadFields
-from autotune.report.filled import error_fields, settings_fields, workload_fields
+from autotune.report.filled import answer_fields, error_fields, settings_fields, workload_fields
 from autotune.report.prediction_fields import PredictionDocument
 from autotune.report.ranks import of_all_ranks
 
@@ -136,12 +136,9 @@ def _bucket(row: BucketResult) -> LengthBucket:
         max_length=row.bucket.max_length,
         longest=row.bucket.longest or None,
         samples=row.bucket.samples,
-        max_batch=result.answer.max_batch if result else None,
-        refuted_at=result.answer.refuted_at if result else None,
-        limited_by=result.answer.limited_by if result else None,
+        **answer_fields(result),
         samples_per_second=_rate(proof),
         peak_bytes=proof.measurement.peak_device_bytes if proof else None,
-        search_id=result.search_id if result else None,
         error=error_fields(error),
     )
 

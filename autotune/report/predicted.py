@@ -9,7 +9,7 @@ from autotune.model import Parallel, Predicted, PredictedWay, ProbeResult, Searc
 from autotune.report.advice import advice
 from autotune.report.columns import NOTHING, align
 from autotune.report.fields import Machine
-from autotune.report.filled import error_fields, workload_fields
+from autotune.report.filled import answer_fields, error_fields, workload_fields
 from autotune.report.memory_split import activations_bytes, composition_words
 from autotune.report.prediction_fields import PredictedMemory, PredictionDocument, RealRanks
 from autotune.report.prediction_fields import PredictedWay as WayFields
@@ -193,23 +193,17 @@ def _way(found: Predicted, way: PredictedWay) -> WayFields:
     return WayFields(
         parallel=way.parallel,
         status=f"verified on {found.plan.ranks} ranks" if way.verified else NOT_RUN,
-        max_batch=batch,
-        refuted_at=None if predicted is None else predicted.answer.refuted_at,
-        limited_by=None if predicted is None else predicted.answer.limited_by,
+        **answer_fields(predicted),
         effective=None if batch is None else batch * found.plan.settings.accumulate * found.plan.world,
         peak_bytes=None if way.certificate is None else way.certificate.measurement.peak_device_bytes,
         memory=None if way.certificate is None else _kinds(way.certificate),
-        search_id=None if predicted is None else predicted.search_id,
         error=error_fields(way.error),
         enough_ranks=way.enough,
         real=None
         if not way.verified
         else RealRanks(
-            max_batch=None if real is None else real.answer.max_batch,
-            refuted_at=None if real is None else real.answer.refuted_at,
-            limited_by=None if real is None else real.answer.limited_by,
+            **answer_fields(real),
             peak_bytes=None if real is None else real.certificate.measurement.peak_device_bytes,
-            search_id=None if real is None else real.search_id,
             error=error_fields(way.real_error),
         ),
     )
