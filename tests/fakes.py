@@ -1,7 +1,7 @@
 """A prober without processes, and the loop that drives a strategy with it: search tests are exact and take no time."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -23,6 +23,7 @@ from autotune.model import (
     WorkloadInfo,
 )
 from autotune.ports import Prober, Strategy
+from autotune.search.apart import plain
 from autotune.units import GIB
 
 MACHINE = Machine(
@@ -197,6 +198,39 @@ class FakeProber:
             grown = replace(answer.measurement, non_pytorch_bytes=len(self.asked))
             answer = replace(answer, measurement=grown)
         return answer
+
+
+@dataclass
+class Evaluating:
+    """A prober whose workload evaluates, up to a size that depends on the settings."""
+
+    prober: Prober
+    limit: Callable[[Settings], int]
+    asked: list[Question] = field(default_factory=list)
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        """Answer at once."""
+        self.asked.append(question)
+        answer = replace(self.prober.probe(question, budget, reserve_bytes), evaluate_at=question.evaluate_at)
+        size = question.batch_size if question.evaluate_at is None else question.evaluate_at
+        if not answer.fits or not size or question.form not in (Form.SHORT, Form.LONG, Form.EVALUATE):
+            return answer
+        if size <= self.limit(plain(question.settings)):
+            return replace(answer, measurement=replace(answer.measurement, evaluated=True, evaluated_batch=size))
+        failed = result(size, fault=EVALUATION_FAILS)
+        return replace(answer, outcome=failed.outcome, failure=failed.failure)
+
+
+@dataclass(frozen=True)
+class After:
+    """A strategy that goes on from an earlier history."""
+
+    finder: Strategy
+    earlier: tuple[ProbeResult, ...]
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Ask as if both were one."""
+        return self.finder.ask((*self.earlier, *history))
 
 
 def drive(
