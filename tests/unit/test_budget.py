@@ -14,7 +14,7 @@ from tests.fakes import MACHINE
 
 
 def machine(device: str = "cuda", capacity_bytes: int = 80 * GIB) -> Machine:
-    return replace(MACHINE, device=device, capacity_bytes=capacity_bytes)
+    return replace(MACHINE, device=device, device_name="a device", capacity_bytes=capacity_bytes)
 
 
 HOST = HostLimit(free_bytes=20 * GIB, total_bytes=24 * GIB, source="available memory")
