@@ -12,23 +12,13 @@ from autotune.model import Cause, Form, Measurement, Outcome, ProbeResult, Quest
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.command.launcher import _without_early_end
 from autotune.probe.command.unwatched import judge_unwatched
-from autotune.probe.ended import Ended, read_ended
+from autotune.probe.ended import read_ended
 from autotune.probe.judge import judge
 from tests.fakes import MACHINE
+from tests.unit.classify_samples import ENDED
 
 GOOD = Measurement(
     steps_asked=3, steps_executed=3, observed_batch=8, micro_batches=1, losses=(1.0,) * 3, data_set_size=1000
-)
-ENDED = Ended(
-    zygote=False,
-    answer=None,
-    mark=None,
-    exit_code=0,
-    signal=None,
-    timed_out=False,
-    garbage_bytes=0,
-    host_oom_kills=0,
-    seconds=1.0,
 )
 
 

@@ -20,10 +20,11 @@ from autotune.model import (
     Settings,
 )
 from autotune.probe.answers import probe_result
-from autotune.probe.ended import Answer, Ended
+from autotune.probe.ended import Answer
 from autotune.probe.evidence import Raised
 from autotune.units import GIB
 from tests.cli.results import MACHINE
+from tests.unit.classify_samples import ENDED
 
 DISTURBED = Failure(cause=Cause.OTHERS, message="others took 5 GiB")
 SAME = Comparison(
@@ -42,17 +43,7 @@ def result(
 ) -> ProbeResult:
     """The probe of bf16 against the user's own settings."""
     answer = Answer(kind="answer", measurement=measurement, raised=errors)
-    ended = Ended(
-        zygote=True,
-        answer=answer,
-        mark=None,
-        exit_code=0,
-        signal=None,
-        timed_out=False,
-        garbage_bytes=0,
-        host_oom_kills=0,
-        seconds=1.0,
-    )
+    ended = replace(ENDED, zygote=True, answer=answer)
     question = Question(
         batch_size=4,
         form=Form.COMPARE,
