@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from autotune.units import GIB, MIB
 from benchmarks.common.clock import Clock, to_be_gone_on_with
-from benchmarks.common.documents import BadResults
+from benchmarks.common.documents import BadResults, read
 from benchmarks.common.noting import note
 from benchmarks.comparison.cases import CASES, FINDERS, ROOT, TRIAL_CASES
 from benchmarks.comparison.comparing import Asked, Comparison
-from benchmarks.comparison.results import Results, merge, read
+from benchmarks.comparison.results import Results, merge
 from benchmarks.comparison.survivors import Wanted
 from benchmarks.comparison.table import render
 
@@ -54,7 +54,7 @@ def known(path: Path, cap_bytes: int, survival_steps: int) -> Results:
         BadResults: it was made under other conditions.
     """
     fresh = Results(cap_bytes=cap_bytes, survival_steps=survival_steps)
-    return merge([read(path), fresh]) if path.exists() else fresh
+    return merge([read(path, Results), fresh]) if path.exists() else fresh
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     given = options().parse_args()
     try:
         if given.table:
-            print(render(merge([read(path) for path in given.table])), end="")
+            print(render(merge([read(path, Results) for path in given.table])), end="")
             return
         results = known(given.out, int(given.cap_gib * GIB), given.survival_steps)
     except BadResults as error:

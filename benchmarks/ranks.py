@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from autotune.errors import UsageError
 from autotune.units import parse_bytes
 from benchmarks.common.clock import Clock, to_be_gone_on_with
-from benchmarks.common.documents import BadResults
+from benchmarks.common.documents import BadResults, read
 from benchmarks.common.noting import note
 from benchmarks.comparison.cases import ROOT
 from benchmarks.ranked.cases import CASES, TRIAL_CASES
 from benchmarks.ranked.parts import How
-from benchmarks.ranked.results import Results, merge, read_results
+from benchmarks.ranked.results import Results, merge
 from benchmarks.ranked.running import Running
 from benchmarks.ranked.table import render
 
@@ -60,7 +60,7 @@ def known(path: Path, survival_steps: int) -> Results:
         BadResults: it was made with another number of steps, or is no such file.
     """
     fresh = Results(survival_steps=survival_steps)
-    return merge([read_results(path), fresh]) if path.exists() else fresh
+    return merge([read(path, Results), fresh]) if path.exists() else fresh
 
 
 def command() -> str:
@@ -75,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         if given.table:
-            print(render(merge([read_results(path) for path in given.table])), end="")
+            print(render(merge([read(path, Results) for path in given.table])), end="")
             return
         out = given.out.resolve()
         if not out.parent.is_dir():

@@ -20,10 +20,9 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.common.clock import Clock, to_be_gone_on_with
-from benchmarks.common.documents import BadResults
+from benchmarks.common.documents import BadResults, read
 from benchmarks.common.noting import note
 from benchmarks.comparison.cases import ROOT
-from benchmarks.grid import recording, results
 from benchmarks.grid.cases import CAP_BYTES, TRIAL_CASES
 from benchmarks.grid.comparing import PARTS, Comparing
 from benchmarks.grid.machine import record_grid
@@ -83,9 +82,9 @@ def table(paths: list[Path]) -> str:
     compared: list[Results] = []
     for path in paths:
         if _kind(path) == "settings-grid":
-            grids.append(recording.read(path))
+            grids.append(read(path, Recording))
         else:
-            compared.append(results.read(path))
+            compared.append(read(path, Results))
     return render(grids, merge(compared) if compared else None)
 
 
@@ -103,7 +102,7 @@ def _compared(given: argparse.Namespace, out: Path, clock: Clock, command: str) 
     """Run searches, peer and trainings."""
     known = Results(cap_bytes=CAP_BYTES, check_steps=given.steps)
     if out.exists():
-        known = merge([results.read(out), known])
+        known = merge([read(out, Results), known])
     comparing = Comparing(
         results=known,
         out=out,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -26,6 +26,8 @@ class Part(BaseModel):
     """A part of a document: immutable, no conversions, no unknown fields."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    what: ClassVar[str]
+    """Of a whole document: what it is, in words."""
 
 
 class Run(BaseModel):
@@ -61,16 +63,11 @@ class Answer(Part):
         return self.status is Status.DONE
 
 
-DocumentT = TypeVar("DocumentT", bound=BaseModel)
+PartT = TypeVar("PartT", bound=Part)
 
 
-def read(path: Path, kind: type[DocumentT], what: str) -> DocumentT:
-    """Read a document.
-
-    Args:
-        path: of the file.
-        kind: its form.
-        what: it should be, in words.
+def read(path: Path, kind: type[PartT]) -> PartT:
+    """Read a document of this kind.
 
     Raises:
         BadResults: it is not there, or something else; the text says where and why.
@@ -82,7 +79,7 @@ def read(path: Path, kind: type[DocumentT], what: str) -> DocumentT:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise BadResults(f"{path} is no {what}: {f'{where}: ' if where else ''}{first['msg']}") from error
+        raise BadResults(f"{path} is no {kind.what}: {f'{where}: ' if where else ''}{first['msg']}") from error
 
 
 def write(path: Path, document: BaseModel) -> None:

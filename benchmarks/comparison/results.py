@@ -1,17 +1,15 @@
 """The document of the comparison: what each finder answered, the true limits, who survived. Read, written, merged."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from benchmarks.common.documents import Run, Status, check_alike
-from benchmarks.common.documents import read as read_document
+from benchmarks.common.documents import Part, Run, Status, check_alike
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+class _Part(Part):
+    model_config = ConfigDict(strict=False, extra="ignore")
 
 
 class Trial(_Part):
@@ -86,6 +84,7 @@ class Entry(_Part):
 class Results(_Part):
     """All of it."""
 
+    what = "results file of this comparison"
     kind: Literal["finders"] = "finders"
     cap_bytes: int
     """Of PyTorch's allocator."""
@@ -116,15 +115,6 @@ class Results(_Part):
         entry = self.entry(workload)
         known = {**entry.survival, survival.batch: survival}
         return self.with_entry(workload, entry.model_copy(update={"survival": known}))
-
-
-def read(path: Path) -> Results:
-    """Read a results file.
-
-    Raises:
-        BadResults: it is not there, or none of ours.
-    """
-    return read_document(path, Results, "results file of this comparison")
 
 
 def merge(documents: Sequence[Results]) -> Results:

@@ -7,11 +7,11 @@ from autotune import api
 from autotune.model import Cause, Form, Machine, Outcome, ProbeResult, Question, Reason, Settings
 from autotune.probe.launcher import Launcher
 from benchmarks.common.clock import Clock
-from benchmarks.common.documents import Run, write
+from benchmarks.common.documents import Run, read, write
 from benchmarks.comparison.reference import room
 from benchmarks.grid.cases import GridCase
 from benchmarks.grid.cells import Cell, next_cell
-from benchmarks.grid.recording import Recording, check_same, read, to_row
+from benchmarks.grid.recording import Recording, check_same, to_row
 
 
 def record_grid(
@@ -41,7 +41,7 @@ def record_grid(
         WorkloadError: the workload cannot be loaded.
         EnvironmentTrouble: there is no such device.
     """
-    known = read(out) if out.exists() else None
+    known = read(out, Recording) if out.exists() else None
     if known is not None and known.workload == case.name and next_cell(case, known.rows) is None:
         return known
     clock.check()

@@ -11,7 +11,6 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from autotune.errors import UsageError
 from autotune.model import Cause, Composition, Form, Outcome, ProbeResult, Settings, Traits
 from benchmarks.common.documents import BadResults, Part, Run
-from benchmarks.common.documents import read as read_document
 
 _NAMES = frozenset(field.name for field in fields(Settings))
 _MESSAGE = 300  # characters of a failure
@@ -77,6 +76,7 @@ class Row(Part):
 class Recording(Part):
     """All probes of one workload on one machine."""
 
+    what = "recorded grid"
     kind: Literal["settings-grid"] = "settings-grid"
     workload: str
     parameters: int
@@ -140,15 +140,6 @@ def to_row(probe: ProbeResult) -> Row:
         recompiles=measured.recompiles,
         seconds=round(probe.seconds, 3),
     )
-
-
-def read(path: Path) -> Recording:
-    """Read a recorded grid.
-
-    Raises:
-        BadResults: it is not there, or no recorded grid.
-    """
-    return read_document(path, Recording, "recorded grid")
 
 
 def check_same(known: Recording, fresh: Recording, path: Path) -> None:

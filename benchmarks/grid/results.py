@@ -1,12 +1,10 @@
 """The document of what was compared with the grid: autotune's searches, its peer, trainings with and without the answer."""
 
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
 from benchmarks.common.documents import Answer, Part, Run
-from benchmarks.common.documents import read as read_document
 
 GRID_SPACE = "grid"
 DEFAULT_SPACE = "default"
@@ -131,6 +129,7 @@ class Entry(Part):
 class Results(Part):
     """All of it."""
 
+    what = "results file of this benchmark"
     kind: Literal["settings"] = "settings"
     cap_bytes: int
     """Of PyTorch's allocator."""
@@ -150,12 +149,3 @@ class Results(Part):
         """Fields of the workload's entry replaced."""
         entry = self.entry(workload).model_copy(update=changes)
         return self.model_copy(update={"workloads": {**self.workloads, workload: entry}})
-
-
-def read(path: Path) -> Results:
-    """Read a results file.
-
-    Raises:
-        BadResults: it is not there, or none of ours.
-    """
-    return read_document(path, Results, "results file of this benchmark")

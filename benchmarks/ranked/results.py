@@ -1,11 +1,10 @@
 """The document of this benchmark: for each row what was found, the true limit, and the training at the answer."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from benchmarks.common.documents import Answer, Part, Run, check_alike, read
+from benchmarks.common.documents import Answer, Part, Run, check_alike
 from benchmarks.comparison.results import Trial
 
 CLOSE = 0.01
@@ -84,6 +83,7 @@ class Row(Part):
 class Results(Part):
     """All of it."""
 
+    what = "results file of this benchmark"
     kind: Literal["ranks"] = "ranks"
     survival_steps: int
     runs: tuple[Run, ...] = ()
@@ -92,15 +92,6 @@ class Results(Part):
     def with_row(self, name: str, row: Row) -> "Results":
         """One row replaced."""
         return self.model_copy(update={"rows": {**self.rows, name: row}})
-
-
-def read_results(path: Path) -> Results:
-    """Read a results file.
-
-    Raises:
-        BadResults: it is not there, or none of ours.
-    """
-    return read(path, Results, "results file of this benchmark")
 
 
 def merge(documents: list[Results]) -> Results:

@@ -7,10 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.common.documents import BadResults, Run, Status, write
+from benchmarks.common.documents import BadResults, Run, Status, read, write
 from benchmarks.comparison.cases import ACCELERATE, AUTOTUNE, BRUTE_FORCE, LIGHTNING_BINSEARCH, LIGHTNING_POWER
 from benchmarks.comparison.limit import MOST_PROBES, is_exact, largest, next_size
-from benchmarks.comparison.results import Cell, Entry, Prediction, Results, Survival, Trial, merge, read
+from benchmarks.comparison.results import Cell, Entry, Prediction, Results, Survival, Trial, merge
 from benchmarks.comparison.survival import FULL_EVERY, SHORTEST, shares
 from benchmarks.comparison.survivors import Wanted, sizes, verdict
 from benchmarks.comparison.table import render
@@ -115,7 +115,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     results = Results(cap_bytes=CAP, survival_steps=200).with_cell("gpt2", AUTOTUNE, done(27, (16, "fits")))
     results = results.with_survival("gpt2", trained(27))
     write(tmp_path / "out.json", results)
-    assert read(tmp_path / "out.json") == results
+    assert read(tmp_path / "out.json", Results) == results
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
@@ -123,7 +123,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_a_file_that_is_no_results_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(BadResults, match=r"x\.json is no results file"):
-        read(tmp_path / "x.json")
+        read(tmp_path / "x.json", Results)
 
 
 def test_merging_keeps_finished_cells_over_unfinished_ones_and_later_over_earlier() -> None:
