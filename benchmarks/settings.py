@@ -26,9 +26,8 @@ from benchmarks.comparison.cases import ROOT
 from benchmarks.grid.cases import CAP_BYTES, TRIAL_CASES
 from benchmarks.grid.comparing import PARTS, Comparing
 from benchmarks.grid.machine import record_grid
-from benchmarks.grid.merging import merge
 from benchmarks.grid.recording import Recording
-from benchmarks.grid.results import SPACES, Results
+from benchmarks.grid.results import SPACES, Results, merge
 from benchmarks.grid.table import render
 
 GRID = "grid"

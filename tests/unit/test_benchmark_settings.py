@@ -17,9 +17,8 @@ from benchmarks.comparison.processes import Ended
 from benchmarks.grid import commands
 from benchmarks.grid.cases import TRIAL_CASES
 from benchmarks.grid.cells import is_complete
-from benchmarks.grid.merging import merge
 from benchmarks.grid.recording import Recording
-from benchmarks.grid.results import DEFAULT_SPACE, GRID_SPACE, NO_CONFIG, Check, Peer, Results, Search, Trial
+from benchmarks.grid.results import DEFAULT_SPACE, GRID_SPACE, NO_CONFIG, Check, Peer, Results, Search, Trial, merge
 from benchmarks.grid.table import render
 from tests.unit.grid_samples import CAP, FUSED, GIVEN, RUN, failed, recorded, row
 
