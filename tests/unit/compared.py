@@ -10,17 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from autotune.model import (
-    Checkpointing,
-    Comparison,
-    Failure,
-    Form,
-    Measurement,
-    Outcome,
-    Precision,
-    Settings,
-    Source,
-)
+from autotune.model import Checkpointing, Comparison, Failure, Form, Measurement, Outcome, Precision, Settings, Source
 from autotune.probe.compare import compare
 from autotune.probe.equivalent import judge
 from autotune.probe.meter import CpuMeter
