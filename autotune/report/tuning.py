@@ -8,7 +8,7 @@ from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Set
 from autotune.report.baseline import baseline, fastest
 from autotune.report.columns import align
 from autotune.report.setting_words import settings_words
-from autotune.report.words import format_rate, outcome_of
+from autotune.report.words import OUTCOMES, format_rate
 from autotune.search.apart import Apart, plain
 from autotune.units import format_bytes
 
@@ -131,8 +131,8 @@ def _verdict(probes: list[ProbeResult], best: ProbeResult | None) -> str:
 
 
 def _why(probe: ProbeResult) -> str:
-    failure = probe.failure
+    failure, words = probe.failure, OUTCOMES[probe.outcome]
     if failure is None or probe.outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY):
-        return outcome_of(probe)
+        return words
     first = failure.message.splitlines()[0] if failure.message else ""
-    return f"{outcome_of(probe)}: {first}" if first else outcome_of(probe)
+    return f"{words}: {first}" if first else words

@@ -96,11 +96,6 @@ _SELF_EXPLAINING = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.SIZE
 """Causes that add nothing to the words of their outcome."""
 
 
-def outcome_of(probe: ProbeResult) -> str:
-    """The outcome in words."""
-    return OUTCOMES[probe.outcome]
-
-
 def failure_words(probe: ProbeResult) -> str:
     """Outcome, place and cause of a probe that did not fit: ``out of memory in forward, step 2``."""
     words = OUTCOMES[probe.outcome]

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 import torch
-from descent import Descent
 from torch import nn
 
+from tests.assets.planted.descent import Descent
 from tests.faults.striking import reached
 
 LIMIT = 2

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import torch
-from descent import Descent
 from torch import nn
+
+from tests.assets.planted.descent import Descent
 
 FOLDER = Path(os.environ["PLANTED_FOLDER"])
 HOLD = FOLDER / "hold"
