@@ -9,6 +9,12 @@ GIB = 1 << 30
 LARGEST = 1 << 60
 """No count and no number of bytes of ours is larger; databases have room for twice as much."""
 
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 probe``, ``3 probes``; ``many``: the word for several, where it is not that for one with an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 _FACTORS = {
     "": 1,
     "b": 1,

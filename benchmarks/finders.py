@@ -10,17 +10,19 @@ Prints a Markdown table; progress goes to stderr. See benchmarks/README.md for w
 import argparse
 import os
 import shlex
-import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from autotune.errors import AutotuneError
 from autotune.units import GIB, MIB
+from benchmarks.common.clock import Clock, to_be_gone_on_with
+from benchmarks.common.documents import BadResults, read
+from benchmarks.common.noting import note
 from benchmarks.comparison.cases import CASES, FINDERS, ROOT, TRIAL_CASES
-from benchmarks.comparison.comparing import Asked, Comparison, OutOfTime
-from benchmarks.comparison.results import BadResults, Results, merge, read
+from benchmarks.comparison.comparing import Asked, Comparison
+from benchmarks.comparison.results import Results, merge
 from benchmarks.comparison.survivors import Wanted
 from benchmarks.comparison.table import render
 
@@ -52,7 +54,7 @@ def known(path: Path, cap_bytes: int, survival_steps: int) -> Results:
         BadResults: it was made under other conditions.
     """
     fresh = Results(cap_bytes=cap_bytes, survival_steps=survival_steps)
-    return merge([read(path), fresh]) if path.exists() else fresh
+    return merge([read(path, Results), fresh]) if path.exists() else fresh
 
 
 def main() -> None:
@@ -60,7 +62,7 @@ def main() -> None:
     given = options().parse_args()
     try:
         if given.table:
-            print(render(merge([read(path) for path in given.table])), end="")
+            print(render(merge([read(path, Results) for path in given.table])), end="")
             return
         results = known(given.out, int(given.cap_gib * GIB), given.survival_steps)
     except BadResults as error:
@@ -74,21 +76,14 @@ def main() -> None:
         outside_bytes=None if given.non_pytorch_mib is None else given.non_pytorch_mib * MIB,
         survival=Wanted(given.survival),
         out=given.out.resolve(),
-        time_limit_s=given.time_limit,
+        clock=Clock(limit_s=given.time_limit),
         cell_timeout_s=given.cell_timeout,
-        command=shlex.join(["python", *sys.argv]),
+        describe=partial(note, shlex.join(["python", *sys.argv])),
     )
     os.chdir(ROOT)  # workload files are named from there, in messages as well
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the finder that runs is ended then, too
     comparison = Comparison(asked, results)
-    try:
+    with to_be_gone_on_with(given.out):
         comparison.run()
-    except KeyboardInterrupt:
-        sys.exit(f"stopped: the same command goes on from {given.out}")
-    except OutOfTime:
-        print(f"time is up: the same command goes on from {given.out}", file=sys.stderr)
-    except AutotuneError as error:
-        sys.exit(f"{error.message}\n{error.hint}")
     print(render(comparison.results), end="")
 
 

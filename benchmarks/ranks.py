@@ -10,22 +10,21 @@ Prints a Markdown table; progress goes to stderr. See benchmarks/README.md for w
 import argparse
 import os
 import shlex
-import signal
 import sys
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 from autotune.units import parse_bytes
+from benchmarks.common.clock import Clock, to_be_gone_on_with
+from benchmarks.common.documents import BadResults, read
+from benchmarks.common.noting import note
 from benchmarks.comparison.cases import ROOT
-from benchmarks.comparison.results import BadResults
-from benchmarks.grid.machine import Clock, OutOfTime
-from benchmarks.grid.noting import note
 from benchmarks.ranked.cases import CASES, TRIAL_CASES
 from benchmarks.ranked.parts import How
-from benchmarks.ranked.results import Results, merge, read_results
+from benchmarks.ranked.results import Results, merge
 from benchmarks.ranked.running import Running
 from benchmarks.ranked.table import render
 
@@ -61,7 +60,7 @@ def known(path: Path, survival_steps: int) -> Results:
         BadResults: it was made with another number of steps, or is no such file.
     """
     fresh = Results(survival_steps=survival_steps)
-    return merge([read_results(path), fresh]) if path.exists() else fresh
+    return merge([read(path, Results), fresh]) if path.exists() else fresh
 
 
 def command() -> str:
@@ -76,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         if given.table:
-            print(render(merge([read_results(path) for path in given.table])), end="")
+            print(render(merge([read(path, Results) for path in given.table])), end="")
             return
         out = given.out.resolve()
         if not out.parent.is_dir():
@@ -87,20 +86,11 @@ def main() -> None:
     if given.device == "cpu":  # FSDP makes and frees blocks all the time, and glibc's heap would look like a leak
         os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "131072")
     os.chdir(ROOT)  # workload files are named from there
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is ended then, too
     clock = Clock(limit_s=given.time_limit)
     how = How(device=given.device, timeout_s=given.timeout, probe_timeout_s=given.probe_timeout, say=clock.say)
     running = Running(results=results, out=out, how=how, clock=clock, describe=partial(note, command()))
-    try:
+    with to_be_gone_on_with(given.out):
         running.run([TRIAL_CASES[name] for name in given.rows], given.memory_limit)
-    except BadResults as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(f"stopped: the same command goes on from {given.out}")
-    except OutOfTime:
-        print(f"time is up: the same command goes on from {given.out}", file=sys.stderr)
-    except AutotuneError as error:
-        sys.exit(f"{error.message}\n{error.hint}")
     print(render(running.results), end="")
 
 

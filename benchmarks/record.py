@@ -15,6 +15,7 @@ import sys
 from base64 import b64encode
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from autotune import api
@@ -50,41 +51,16 @@ def main() -> None:
     plan = api.plan(asked.workload, precision=asked.precision, allocator=asked.allocator, memory_limit=limit)
     budget = Budget(limit_bytes=limit, source="--memory-limit", capacity_bytes=limit, others_bytes=0, headroom_bytes=0)
     probes = []
-    with Launcher(
-        plan.source,
-        timeout_s=plan.timeout_s,
-        seed=plan.seed,
-        say=print,
-    ) as launcher:
+    with Launcher(plan.source, timeout_s=plan.timeout_s, seed=plan.seed, say=print) as launcher:
         _, machine = launcher.describe("auto", 2)
-        questions = []
-        if not asked.no_ladder:
-            questions.append(
-                Question(
-                    batch_size=2,
-                    form=Form.SHORT,
-                    reason=Reason.TRACE,
-                    settings=plan.settings,
-                    trace_unit=1,
-                    trace_largest=1 << 20,
-                )
-            )
-        questions += [
-            Question(
-                batch_size=size,
-                form=Form.SHORT,
-                reason=Reason.TRACE,
-                settings=plan.settings,
-                trace_unit=size,
-                trace_largest=size,
-            )
-            for size in asked.sizes
-        ]
-        questions += [
+        recorded = partial(Question, form=Form.SHORT, reason=Reason.TRACE, settings=plan.settings)
+        ladder = [] if asked.no_ladder else [recorded(batch_size=2, trace_unit=1, trace_largest=1 << 20)]
+        alone = [recorded(batch_size=size, trace_unit=size, trace_largest=size) for size in asked.sizes]
+        outcomes = [
             Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=plan.settings)
             for size in asked.outcomes
         ]
-        for question in questions:
+        for question in (*ladder, *alone, *outcomes):
             probe = launcher.probe(question, budget, reserve)
             probes.append(row(probe))
             passes = probe.trace.passes if probe.trace else ()

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shlex
-import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -20,17 +19,15 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from autotune.errors import AutotuneError
+from benchmarks.common.clock import Clock, to_be_gone_on_with
+from benchmarks.common.documents import BadResults, read
+from benchmarks.common.noting import note
 from benchmarks.comparison.cases import ROOT
-from benchmarks.comparison.results import BadResults
-from benchmarks.grid import recording, results
 from benchmarks.grid.cases import CAP_BYTES, TRIAL_CASES
 from benchmarks.grid.comparing import PARTS, Comparing
-from benchmarks.grid.machine import Clock, OutOfTime, record_grid
-from benchmarks.grid.merging import merge
-from benchmarks.grid.noting import note
+from benchmarks.grid.machine import record_grid
 from benchmarks.grid.recording import Recording
-from benchmarks.grid.results import SPACES, Results
+from benchmarks.grid.results import SPACES, Results, merge
 from benchmarks.grid.table import render
 
 GRID = "grid"
@@ -84,9 +81,9 @@ def table(paths: list[Path]) -> str:
     compared: list[Results] = []
     for path in paths:
         if _kind(path) == "settings-grid":
-            grids.append(recording.read(path))
+            grids.append(read(path, Recording))
         else:
-            compared.append(results.read(path))
+            compared.append(read(path, Results))
     return render(grids, merge(compared) if compared else None)
 
 
@@ -104,7 +101,7 @@ def _compared(given: argparse.Namespace, out: Path, clock: Clock, command: str) 
     """Run searches, peer and trainings."""
     known = Results(cap_bytes=CAP_BYTES, check_steps=given.steps)
     if out.exists():
-        known = merge([results.read(out), known])
+        known = merge([read(out, Results), known])
     comparing = Comparing(
         results=known,
         out=out,
@@ -140,22 +137,12 @@ def main() -> None:
     paths: list[Path] = given.table or [given.out.resolve()]
     if given.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(given.gpu)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs is ended then, too
-    clock = Clock(limit_s=given.time_limit)
-    try:
+    with to_be_gone_on_with(given.out):
         if given.parts:
             os.chdir(ROOT)  # workload files are named from there
             run = _grid if GRID in given.parts else _compared
-            run(given, paths[0], clock, shlex.join(["python", *sys.argv]))
+            run(given, paths[0], Clock(limit_s=given.time_limit), shlex.join(["python", *sys.argv]))
         print(table(paths), end="")
-    except BadResults as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(f"stopped: the same command goes on from {given.out}")
-    except OutOfTime:
-        print(f"time is up: the same command goes on from {given.out}", file=sys.stderr)
-    except AutotuneError as error:
-        sys.exit(f"{error.message}\n{error.hint}")
 
 
 if __name__ == "__main__":

@@ -11,19 +11,7 @@ from typing import Any, TypeVar
 
 from autotune.errors import DamagedRow, StoreError
 from autotune.memory.encoding import FORMAT, decode, encode
-from autotune.model import (
-    Answer,
-    Budget,
-    Failure,
-    Machine,
-    Measurement,
-    Plan,
-    ProbeResult,
-    SearchRecord,
-    Settings,
-    Trace,
-    WorkloadInfo,
-)
+from autotune.model import Answer, ProbeResult, SearchRecord, Trace
 from autotune.model.untrusted import noun_of
 from autotune.storage.door import damaged_row
 from autotune.storage.tables import ProbeRow, SearchRow, TraceRow
@@ -42,16 +30,7 @@ def search_to_row(record: SearchRecord) -> SearchRow:
     """Make the row of a search."""
     settings = record.plan.settings
     row = SearchRow(
-        id=record.id,
-        key=clean(record.key),
-        state=record.state.value,
-        created=record.created,
-        finished=record.finished,
-        owner=clean(record.owner),
-        version=clean(record.version),
-        based_on=clean(record.based_on) if record.based_on is not None else None,
-        lease_until=record.lease_until,
-        message=clean(record.message),
+        **_columns(record),
         workload_ref=clean(record.workload.ref),
         workload_fingerprint=clean(record.workload.fingerprint),
         machine_fingerprint=clean(record.machine.fingerprint),
@@ -60,10 +39,6 @@ def search_to_row(record: SearchRecord) -> SearchRow:
         allocator=clean(settings.allocator),
         accumulate=settings.accumulate,
         budget_bytes=record.budget.limit_bytes,
-        plan=_document(record.plan),
-        workload=_document(record.workload),
-        machine=_document(record.machine),
-        budget=_document(record.budget),
     )
     write_answer(row, record.answer)
     return row
@@ -95,21 +70,10 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
     """
     failure, measurement = result.failure, result.measurement
     return ProbeRow(
+        **_columns(result),
         search_id=search_id,
         number=number,
-        batch_size=result.batch_size,
-        evaluate_at=result.evaluate_at,
-        form=result.form.value,
-        reason=result.reason.value,
-        outcome=result.outcome.value,
         accumulate=result.settings.accumulate,
-        settings=_document(result.settings),
-        budget_bytes=result.budget_bytes,
-        launcher=clean(result.launcher),
-        started_at=result.started_at,
-        seconds=result.seconds,
-        stdout_tail=clean(result.stdout_tail),
-        stderr_tail=clean(result.stderr_tail),
         cause=failure.cause.value if failure else None,
         phase=failure.phase.value if failure and failure.phase else None,
         message=clean(failure.message) if failure else None,
@@ -120,9 +84,6 @@ def probe_to_row(search_id: str, number: int, result: ProbeResult) -> ProbeRow:
         peak_reserved_bytes=measurement.peak_reserved_bytes,
         peak_device_bytes=measurement.peak_device_bytes,
         non_pytorch_bytes=measurement.non_pytorch_bytes,
-        failure=_document(failure) if failure else None,
-        measurement=_document(measurement),
-        ranks=json.dumps([jsonable(asdict(rank)) for rank in result.ranks]),
         trace=_trace_to_row(result.trace) if result.trace else None,
     )
 
@@ -139,6 +100,19 @@ def probe_from_row(row: ProbeRow) -> ProbeResult:
 def clean(text: str) -> str:
     """Replace what databases refuse in text, NUL and lone surrogates: output of user programs may hold anything."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _columns(value: SearchRecord | ProbeResult) -> dict[str, Any]:
+    """What of a row is a field of the value; ``_read`` undoes it."""
+    columns = {}
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if field.name == "trace":
+            continue
+        if field.name in _DOCUMENTS and content is not None:
+            content = _document(content)
+        columns[field.name] = clean(content) if isinstance(content, str) else content
+    return columns
 
 
 def _read(kind: type[T], row: SearchRow | ProbeRow) -> T:
@@ -189,8 +163,10 @@ def _damaged(row: SearchRow | ProbeRow, why: str) -> DamagedRow:
     return damaged_row(SearchRow.__tablename__, f"{row.id!r:.60}", row.id, why)
 
 
-def _document(value: Plan | WorkloadInfo | Machine | Budget | Answer | Settings | Failure | Measurement) -> str:
-    return json.dumps(jsonable(asdict(value)), allow_nan=False)
+def _document(value: object) -> str:
+    """JSON text of a dataclass, or of several."""
+    content = [asdict(one) for one in value] if isinstance(value, tuple) else asdict(value)  # type: ignore[call-overload]
+    return json.dumps(jsonable(content), allow_nan=False)
 
 
 def jsonable(value: Any) -> Any:

@@ -67,10 +67,12 @@ def _is_alive(owner: str) -> bool | None:
     """Whether the process lives; None where that cannot be seen from here."""
     if owner in _here:
         return True
-    host, pid_text = _host(owner), _pid(owner)
-    if host != platform.node() or not _PID.fullmatch(pid_text):
+    if owner.count(":") < 2:
         return None
-    pid, start = int(pid_text), owner.rpartition(":")[2]
+    host, pid_text, start = owner.rsplit(":", 2)
+    if not host or host != platform.node() or not _PID.fullmatch(pid_text):
+        return None
+    pid = int(pid_text)
     run_apart = start.rpartition("-")[0]
     place = run_apart.split("-") if run_apart else [start]
     import psutil  # of no use to a list in which nothing runs
@@ -138,12 +140,3 @@ def _ticks(pid: int) -> str | None:
         return None
     fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
     return _UNKNOWN if fields[0] in "ZX" else fields[19]  # a zombie runs nothing
-
-
-def _host(owner: str) -> str:
-    return owner.rsplit(":", 2)[0] or "?"
-
-
-def _pid(owner: str) -> str:
-    parts = owner.rsplit(":", 2)
-    return parts[1] if len(parts) == 3 else "?"

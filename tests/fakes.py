@@ -1,7 +1,7 @@
 """A prober without processes, and the loop that drives a strategy with it: search tests are exact and take no time."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -10,6 +10,7 @@ from autotune.model import (
     Cause,
     Failure,
     Form,
+    Machine,
     Measurement,
     Outcome,
     Phase,
@@ -19,9 +20,37 @@ from autotune.model import (
     Reason,
     Settings,
     Stop,
+    WorkloadInfo,
 )
 from autotune.ports import Prober, Strategy
+from autotune.search.apart import plain
+from autotune.units import GIB
 
+MACHINE = Machine(
+    device="cpu",
+    device_name="planted",
+    device_uuid="",
+    device_index=0,
+    capacity_bytes=16 * GIB,
+    driver_version="",
+    torch_version="2.13.0",
+    cuda_version="",
+    python_version="3.11.7",
+    platform="Linux",
+)
+WORKLOAD = WorkloadInfo(
+    ref="planted.py",
+    fingerprint="planted.py",
+    recognised=(),
+    parameters=10,
+    trainable_parameters=10,
+    parameters_bytes=40,
+    trainable_bytes=40,
+    optimizer="SGD",
+    batch="float32 [B, 4]",
+    data_set_size=None,
+    evaluates=False,
+)
 BUDGET = Budget(limit_bytes=1000, source="--memory-limit", capacity_bytes=1000, others_bytes=0, headroom_bytes=0)
 
 
@@ -51,6 +80,21 @@ LEAKS = Fault(outcome=Outcome.UNSAFE, cause=Cause.GROWTH)
 NO_STEPS = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.NO_STEPS)
 BUG = Fault(outcome=Outcome.WORKLOAD_ERROR, cause=Cause.USER_BUG, error_type="builtins.NameError")
 BROKEN_MACHINE = Fault(outcome=Outcome.UNSUPPORTED, cause=Cause.ENVIRONMENT)
+FAULTS = (
+    BROKEN_MACHINE,
+    BUG,
+    HANGS,
+    KILLED,
+    LEAKS,
+    LIBRARY,
+    NOT_FINITE,
+    OUT_OF_MEMORY,
+    OVER_BUDGET,
+    REJECTED,
+    SEGFAULT,
+    VANISHED,
+)
+"""One of each kind that a search of settings may meet as well."""
 
 
 def ends_at(samples: int | None) -> Fault:
@@ -154,6 +198,39 @@ class FakeProber:
             grown = replace(answer.measurement, non_pytorch_bytes=len(self.asked))
             answer = replace(answer, measurement=grown)
         return answer
+
+
+@dataclass
+class Evaluating:
+    """A prober whose workload evaluates, up to a size that depends on the settings."""
+
+    prober: Prober
+    limit: Callable[[Settings], int]
+    asked: list[Question] = field(default_factory=list)
+
+    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
+        """Answer at once."""
+        self.asked.append(question)
+        answer = replace(self.prober.probe(question, budget, reserve_bytes), evaluate_at=question.evaluate_at)
+        size = question.batch_size if question.evaluate_at is None else question.evaluate_at
+        if not answer.fits or not size or question.form not in (Form.SHORT, Form.LONG, Form.EVALUATE):
+            return answer
+        if size <= self.limit(plain(question.settings)):
+            return replace(answer, measurement=replace(answer.measurement, evaluated=True, evaluated_batch=size))
+        failed = result(size, fault=EVALUATION_FAILS)
+        return replace(answer, outcome=failed.outcome, failure=failed.failure)
+
+
+@dataclass(frozen=True)
+class After:
+    """A strategy that goes on from an earlier history."""
+
+    finder: Strategy
+    earlier: tuple[ProbeResult, ...]
+
+    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
+        """Ask as if both were one."""
+        return self.finder.ask((*self.earlier, *history))
 
 
 def drive(

@@ -16,6 +16,7 @@ from autotune.cli.signals import Stopped
 from autotune.cli.write import check_writable, set_aside, write_whole
 from autotune.errors import AutotuneError, EnvironmentTrouble, Interrupted, NothingFits, UsageError, WorkloadError
 from autotune.model import Bucketed, KindFailed, Machine, Plan, SearchResult
+from autotune.planning import PlanOptions
 from autotune.report.buckets import bucket_advice
 from autotune.report.document import bucket_document, bucket_fields, document, failure_document, to_text
 from autotune.report.fields import Document, FailureDocument
@@ -47,7 +48,7 @@ def ask_kinds(asked: Asked, *, recommend: bool) -> tuple[SearchResult, tuple[Sea
     Raises:
         AutotuneError: see ``carry_out``.
     """
-    if asked.workers is None:
+    if "workers" not in asked.where:
         return ask(asked, recommend=recommend), ()
 
     def search(plan: Plan, progress: Progress) -> tuple[SearchResult, tuple[SearchResult | KindFailed, ...]]:
@@ -106,35 +107,13 @@ def carry_out(asked: Asked, search: Callable[[Plan, Progress], Found], *, recomm
         Pipeline.of(asked.title, asked.output_files).make_room()
         if asked.output is not None:
             check_writable(asked.output)
+        options: PlanOptions = {**asked.options, "recommend": recommend}
         plan = api.plan(
             asked.model,
             script_args=asked.script_args,
             command=asked.training_command,
             templates=asked.templates,
-            device=asked.device,
-            precision=asked.precision.value,
-            parallel=asked.parallel.value,
-            allocator=asked.allocator,
-            accumulate=asked.accumulate,
-            memory_limit=asked.memory_limit,
-            multiple_of=asked.multiple_of,
-            start_batch=asked.start_batch,
-            max_batch=asked.max_batch,
-            timeout_s=asked.timeout_s,
-            time_budget_s=asked.time_budget_s,
-            device_wait_s=asked.device_wait_s,
-            seed=asked.seed,
-            eval_batch=asked.eval_batch,
-            recommend=recommend,
-            tune=asked.tune,
-            objective=asked.objective.value,
-            fix=asked.fix,
-            allow=asked.allow,
-            forbid=asked.forbid,
-            effective_batch=asked.effective_batch,
-            world=asked.world,
-            ranks=asked.ranks,
-            trials=asked.trials,
+            **options,
         )
         with progress:
             return search(plan, progress)

@@ -11,7 +11,7 @@ import typer
 
 from autotune import api
 from autotune.cli.invocation import Invocation
-from autotune.cli.options import DeviceWait, Json, OutputFiles, Quiet, Storage, Templates, Verbose
+from autotune.cli.options import DeviceWait, Json, OutputFiles, Quiet, Storage, Templates, Verbose, argument, optional
 from autotune.cli.signals import Stopped
 from autotune.errors import AutotuneError, UsageError
 
@@ -39,41 +39,27 @@ class IfStale(StrEnum):
 
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="What autotune search wrote.")]
-_Model = Annotated[
-    str | None,
-    typer.Argument(metavar="MODEL", help="What is trained. Default: what FILE names.", show_default=False),
-]
+_Model = Annotated[str | None, argument(metavar="MODEL", help="What is trained. Default: what FILE names.")]
 _Args = Annotated[
     list[str] | None,
-    typer.Argument(
+    argument(
         metavar="-- ARGS",
         help="Passed to the file that is trained; a training command instead of MODEL: -- python train.py --bs {batch}.",
-        show_default=False,
     ),
 ]
 _Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device", metavar="DEVICE", help="Device to check on. Default: that FILE was made for.", show_default=False
-    ),
+    str | None, optional("--device", metavar="DEVICE", help="Device to check on. Default: that FILE was made for.")
 ]
 _MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE", help="Pretend the device has this much. Default: as in the search.", show_default=False
-    ),
+    str | None, optional(metavar="SIZE", help="Pretend the device has this much. Default: as in the search.")
 ]
 _At = Annotated[At, typer.Option(help="Batch to probe: the recommended one or the largest certified.")]
 _NoProbe = Annotated[bool, typer.Option("--no-probe", help="Only compare; train nothing.")]
 _IfStale = Annotated[IfStale, typer.Option(help="If FILE does not hold: fail, or search again and replace it.")]
 _Timeout = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="Time limit of the probe. Default: as in the search.", show_default=False),
+    float | None, optional(metavar="SECONDS", help="Time limit of the probe. Default: as in the search.")
 ]
-_Output = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="Where --if-stale search writes. Default: FILE.", show_default=False),
-]
+_Output = Annotated[Path | None, optional(metavar="PATH", help="Where --if-stale search writes. Default: FILE.")]
 
 
 def check(

@@ -2,23 +2,15 @@
 
 from typing import Annotated
 
-import typer
-
 from autotune import api
-from autotune.cli.options import Json, Storage
+from autotune.cli.options import Json, Storage, argument, optional
 
-_Batch = Annotated[
-    int | None,
-    typer.Option("--batch", metavar="N", min=1, help="Size to explain. Default: the answer.", show_default=False),
-]
+_Batch = Annotated[int | None, optional("--batch", metavar="N", min=1, help="Size to explain. Default: the answer.")]
 
 
 def explain(
     search_id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ID", help="As listed by runs ls. Default: the newest with an answer.", show_default=False
-        ),
+        str | None, argument(metavar="ID", help="As listed by runs ls. Default: the newest with an answer.")
     ] = None,
     batch: _Batch = None,
     storage: Storage = None,

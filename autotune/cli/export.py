@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.options import Json
+from autotune.cli.options import Json, optional
 from autotune.errors import UsageError
 from autotune.export import Exported, Recommendation, Target
 from autotune.export import export as express
@@ -17,16 +17,10 @@ if TYPE_CHECKING:  # pydantic is loaded when a file is read, and not for --help
     from autotune.report.fields import Document
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="What autotune search wrote.")]
-_To = Annotated[Target, typer.Option("--to", help="Framework that is to read it.", show_default=False)]
-_Output = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="File to write. Default: text on stdout.", show_default=False),
-]
+_To = Annotated[Target, optional("--to", help="Framework that is to read it.")]
+_Output = Annotated[Path | None, optional(metavar="PATH", help="File to write. Default: text on stdout.")]
 _Merge = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH", help="With --to deepspeed: your own file, whose other keys are kept.", show_default=False
-    ),
+    Path | None, optional(metavar="PATH", help="With --to deepspeed: your own file, whose other keys are kept.")
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 

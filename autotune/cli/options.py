@@ -3,40 +3,45 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.invocation import Invocation
-from autotune.executors.asked import Where
 from autotune.model import Objective, Parallel, Precision
+
+if TYPE_CHECKING:  # for --help neither is loaded
+    from autotune.executors.asked import Where
+    from autotune.planning import PlanOptions
+
+optional = partial(typer.Option, show_default=False)
+argument = partial(typer.Argument, show_default=False)
+"""Whose help says what holds without it."""
 
 Model = Annotated[
     str | None,
-    typer.Argument(
+    argument(
         metavar="MODEL",
         help="What to train: FILE.py[:NAME] or package.module[:NAME], with a model file's functions, an nn.Module, a "
         "Hugging Face Trainer or a LightningModule.",
-        show_default=False,
     ),
 ]
 ScriptArgs = Annotated[
     list[str] | None,
-    typer.Argument(
+    argument(
         metavar="-- ARGS",
         help="Passed to the file as sys.argv[1:]. For search, max-batch and inspect a training command in place of MODEL: "
         "-- python train.py --bs {batch}.",
-        show_default=False,
     ),
 ]
 Templates = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
         "--set",
         metavar="NAME=TEMPLATE",
         help="How a training command is told a setting: words to add, or a variable: batch=env:BATCH_SIZE.",
-        show_default=False,
     ),
 ]
 Device = Annotated[  # named, since typer 0.27 takes a metavar that is the parameter's name for the option's
@@ -44,11 +49,10 @@ Device = Annotated[  # named, since typer 0.27 takes a metavar that is the param
 ]
 Storage = Annotated[
     str | None,
-    typer.Option(
+    optional(
         envvar="AUTOTUNE_STORAGE",
         metavar="URL",
         help="Ledger of all probes: a path or database URL. Default: a file in the user's data folder.",
-        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of text.")]
@@ -57,20 +61,18 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 OutputFiles = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
         "--output-file",
         metavar="NAME=PATH",
         help="Write one value alone into a file: max_batch=PATH, micro_batch, safe ...; json for all. May be repeated.",
-        show_default=False,
     ),
 ]
 
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(
+    optional(
         metavar="SIZE",
         help="Pretend the device has this much: 512MiB, 24GiB. Default: what is free, less a little headroom.",
-        show_default=False,
     ),
 ]
 _Precision = Annotated[Precision, typer.Option(help="Number formats of a step; default is PyTorch's own.")]
@@ -89,18 +91,12 @@ _Allocator = Annotated[
 ]
 _Accumulate = Annotated[int, typer.Option(metavar="N", help="Micro-batches per optimizer step.")]
 _MultipleOf = Annotated[int, typer.Option(metavar="N", help="Only sizes that are multiples of this.")]
-_StartBatch = Annotated[
-    int | None, typer.Option(metavar="N", help="First size to try, where none is foretold.", show_default=False)
-]
-_MaxBatch = Annotated[int | None, typer.Option(metavar="N", help="Largest size to try.", show_default=False)]
+_StartBatch = Annotated[int | None, optional(metavar="N", help="First size to try, where none is foretold.")]
+_MaxBatch = Annotated[int | None, optional(metavar="N", help="Largest size to try.")]
 _Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one probe.")]
 _TimeBudget = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Time limit of the whole command; a probe that runs by then is let finish.",
-        show_default=False,
-    ),
+    optional(metavar="SECONDS", help="Time limit of the whole command; a probe that runs by then is let finish."),
 ]
 DeviceWait = Annotated[
     float,
@@ -109,50 +105,32 @@ DeviceWait = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every probe.")]
 _EvalBatch = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        help="Evaluate in batches of this size. Default: the training batch's, as far as it fits.",
-        show_default=False,
-    ),
+    optional(metavar="N", help="Evaluate in batches of this size. Default: the training batch's, as far as it fits."),
 ]
 _Buckets = Annotated[
     str | None,
-    typer.Option(
-        metavar="LENGTHS",
-        help="Find a batch for each length bucket: samples at most so long, e.g. 128,512,2048.",
-        show_default=False,
+    optional(
+        metavar="LENGTHS", help="Find a batch for each length bucket: samples at most so long, e.g. 128,512,2048."
     ),
 ]
 _Objective = Annotated[Objective, typer.Option(help="What the settings are chosen for.")]
-_Fix = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KNOB[=VALUE]", help="Keep a setting at your own or this value.", show_default=False),
-]
+_Fix = Annotated[list[str] | None, optional(metavar="KNOB[=VALUE]", help="Keep a setting at your own or this value.")]
 _Allow = Annotated[
     list[str] | None,
-    typer.Option(
+    optional(
         metavar="KNOB[=V1,V2]",
         help="Change only this setting, or only to these values; none: search the batch alone; all: also others.",
-        show_default=False,
     ),
 ]
 _Forbid = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KNOB[=VALUE]", help="Never change a setting, or never to this value.", show_default=False),
+    list[str] | None, optional(metavar="KNOB[=VALUE]", help="Never change a setting, or never to this value.")
 ]
 _EffectiveBatch = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        help="Samples an optimizer step is to see, exactly: batch x accumulated x devices.",
-        show_default=False,
-    ),
+    optional(metavar="N", help="Samples an optimizer step is to see, exactly: batch x accumulated x devices."),
 ]
 _World = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Devices that train together, for --effective-batch. Default: --ranks.", show_default=False
-    ),
+    int | None, optional(metavar="N", help="Devices that train together, for --effective-batch. Default: --ranks.")
 ]
 _Ranks = Annotated[
     str,
@@ -168,15 +146,13 @@ _Output = Annotated[Path | None, typer.Option(metavar="PATH", help="File to writ
 _Executor = Annotated[str, typer.Option(metavar="KIND", help="Where probes run: local, slurm or ray.")]
 _Workers = Annotated[
     str | None,
-    typer.Option(
+    optional(
         metavar="N",
         help="Probes to run side by side, each alone on its device; of this host also all, or cuda:0,cuda:2.",
-        show_default=False,
     ),
 ]
 _ExecutorOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Option of the executor. May be repeated.", show_default=False),
+    list[str] | None, optional(metavar="NAME=VALUE", help="Option of the executor. May be repeated.")
 ]
 _Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again; use no earlier probe from the ledger.")]
 
@@ -191,34 +167,11 @@ class Asked:
     training_command: tuple[str, ...]
     """Words of it; empty where a model was given."""
     templates: tuple[str, ...]
-    device: str
-    memory_limit: str | None
-    precision: Precision
-    parallel: Parallel
-    allocator: str
-    accumulate: int
-    multiple_of: int
-    start_batch: int | None
-    max_batch: int | None
-    timeout_s: float
-    time_budget_s: float | None
-    device_wait_s: float
-    seed: int
-    eval_batch: int | None
+    options: "PlanOptions"
+    """All else that makes the plan."""
+    where: "Where"
+    """Where probes are to run; what was not asked for is left out."""
     buckets: str | None
-    ranks: str
-    tune: bool
-    """Whether settings are searched as well; if not, the options from here to ``trials`` are the defaults."""
-    objective: Objective
-    fix: tuple[str, ...]
-    allow: tuple[str, ...]
-    forbid: tuple[str, ...]
-    effective_batch: int | None
-    world: int | None
-    trials: int
-    executor: str
-    workers: str | None
-    executor_options: tuple[str, ...]
     storage: str | None
     output: Path | None
     output_files: tuple[str, ...]
@@ -231,18 +184,6 @@ class Asked:
     """What to type to go on after an interruption."""
     title: str
     """The command, for pages of pipelines."""
-
-    @property
-    def where(self) -> Where:
-        """Where probes are to run, as ``api`` takes it; what was not asked for is left out."""
-        found: Where = {}
-        if self.executor != "local":
-            found["executor"] = self.executor
-        if self.workers is not None:
-            found["workers"] = self.workers
-        if self.executor_options:
-            found["executor_options"] = self.executor_options
-        return found
 
 
 _OF_THE_BATCH = frozenset({"buckets"})
@@ -304,39 +245,40 @@ def searching(
     ) -> None:
         invocation: Invocation = context.obj
         ref, script_args, words = invocation.split(model, args or ())
+        options: PlanOptions = {
+            "device": device,
+            "memory_limit": memory_limit,
+            "precision": precision.value,
+            "parallel": parallel.value,
+            "allocator": allocator,
+            "accumulate": accumulate,
+            "multiple_of": multiple_of,
+            "start_batch": start_batch,
+            "max_batch": max_batch,
+            "timeout_s": timeout,
+            "time_budget_s": time_budget,
+            "device_wait_s": device_wait,
+            "seed": seed,
+            "eval_batch": eval_batch,
+            "ranks": ranks,
+            "tune": tune,
+            "objective": objective.value,
+            "fix": tuple(fix or ()),
+            "allow": tuple(allow or ()),
+            "forbid": tuple(forbid or ()),
+            "effective_batch": effective_batch,
+            "world": world,
+            "trials": trials,
+        }
         run(
             Asked(
                 model=ref,
                 script_args=script_args,
                 training_command=words,
                 templates=tuple(templates or ()),
-                device=device,
-                memory_limit=memory_limit,
-                precision=precision,
-                parallel=parallel,
-                allocator=allocator,
-                accumulate=accumulate,
-                multiple_of=multiple_of,
-                start_batch=start_batch,
-                max_batch=max_batch,
-                timeout_s=timeout,
-                time_budget_s=time_budget,
-                device_wait_s=device_wait,
-                seed=seed,
-                eval_batch=eval_batch,
+                options=options,
+                where=_where(executor, workers, executor_option),
                 buckets=buckets,
-                ranks=ranks,
-                tune=tune,
-                objective=objective,
-                fix=tuple(fix or ()),
-                allow=tuple(allow or ()),
-                forbid=tuple(forbid or ()),
-                effective_batch=effective_batch,
-                world=world,
-                trials=trials,
-                executor=executor,
-                workers=workers,
-                executor_options=tuple(executor_option or ()),
                 storage=storage,
                 output=output,
                 output_files=tuple(output_file or ()),
@@ -355,3 +297,14 @@ def searching(
     kept = [one for name, one in whole.parameters.items() if name not in others]
     command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
     return command
+
+
+def _where(executor: str, workers: str | None, options: list[str] | None) -> "Where":
+    found: Where = {}
+    if executor != "local":
+        found["executor"] = executor
+    if workers is not None:
+        found["workers"] = workers
+    if options:
+        found["executor_options"] = tuple(options)
+    return found

@@ -5,10 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from autotune import api
-from autotune.cli.options import Storage
+from autotune.cli.options import Storage, argument, optional
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:  # what a report is made of is loaded when one is made, and not for --help
@@ -28,22 +26,12 @@ class Format(StrEnum):
 _SUFFIXES = {".html": Format.HTML, ".htm": Format.HTML, ".md": Format.MD, ".json": Format.JSON}
 _Search = Annotated[
     str | None,
-    typer.Argument(
-        metavar="ID",
-        help="As listed by runs ls, or the autotune.json of a search. Default: the newest search.",
-        show_default=False,
-    ),
+    argument(metavar="ID", help="As listed by runs ls, or the autotune.json of a search. Default: the newest search."),
 ]
 _Output = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH", help="File to write. Default: report.html; md and json go to stdout.", show_default=False
-    ),
+    Path | None, optional(metavar="PATH", help="File to write. Default: report.html; md and json go to stdout.")
 ]
-_Format = Annotated[
-    Format | None,
-    typer.Option("--format", help="Default: as --output ends, else html.", show_default=False),
-]
+_Format = Annotated[Format | None, optional("--format", help="Default: as --output ends, else html.")]
 
 
 def report(search_id: _Search = None, output: _Output = None, form: _Format = None, storage: Storage = None) -> None:

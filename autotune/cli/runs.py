@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from autotune import api, ledger
-from autotune.cli.options import Json, Storage, Verbose
+from autotune.cli.options import Json, Storage, Verbose, argument, optional
 from autotune.errors import EnvironmentTrouble, UsageError
+from autotune.units import counted, parse_duration
 
 runs = typer.Typer(help="Earlier searches: ls, show ID, compare A B, rm, export, import.", rich_markup_mode=None)
 
-_Id = Annotated[str, typer.Argument(metavar="ID", help="As listed by runs ls.", show_default=False)]
-_Ids = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="ID", help="As listed by runs ls; a unique beginning is enough.", show_default=False),
-]
+_Id = Annotated[str, argument(metavar="ID", help="As listed by runs ls.")]
+_Ids = Annotated[list[str] | None, argument(metavar="ID", help="As listed by runs ls; a unique beginning is enough.")]
 
 
 @runs.callback(invoke_without_command=True)
@@ -77,8 +75,8 @@ def show_run(
 
 @runs.command("compare")
 def compare_runs(
-    first: Annotated[str, typer.Argument(metavar="A", help="ID of a search.", show_default=False)],
-    second: Annotated[str, typer.Argument(metavar="B", help="ID of another.", show_default=False)],
+    first: Annotated[str, argument(metavar="A", help="ID of a search.")],
+    second: Annotated[str, argument(metavar="B", help="ID of another.")],
     storage: Storage = None,
     json: Json = False,
 ) -> None:
@@ -94,12 +92,8 @@ def compare_runs(
 @runs.command("rm")
 def remove_runs(
     search_ids: _Ids = None,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="TIME", help="All that ended longer ago: 30d, 12h, 2w.", show_default=False)
-    ] = None,
-    keep: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="All but the newest N.", show_default=False)
-    ] = None,
+    older_than: Annotated[str | None, optional(metavar="TIME", help="All that ended longer ago: 30d, 12h, 2w.")] = None,
+    keep: Annotated[int | None, optional(metavar="N", min=0, help="All but the newest N.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     storage: Storage = None,
 ) -> None:
@@ -108,7 +102,6 @@ def remove_runs(
     Never one that runs. One that others confirmed goes only together with them.
     """
     from autotune.cli.console import Screen
-    from autotune.units import parse_duration
 
     try:
         older_than_s = None if older_than is None else parse_duration(older_than)
@@ -121,7 +114,7 @@ def remove_runs(
     if not removal.search_ids:
         stderr.say("nothing to remove")
         return
-    what = f"{_count(len(removal.search_ids), 'search', 'searches')} with {_count(removal.probes, 'probe', 'probes')}"
+    what = f"{counted(len(removal.search_ids), 'search', 'searches')} with {counted(removal.probes, 'probe')}"
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"{what} would be removed, and nobody can be asked", hint="add --yes")
@@ -130,7 +123,7 @@ def remove_runs(
             stderr.say("nothing was removed")
             return
     removed = ledger.remove(removal, storage=storage)
-    Screen(stderr=False).say(f"removed {_count(len(removed), 'search', 'searches')}")
+    Screen(stderr=False).say(f"removed {counted(len(removed), 'search', 'searches')}")
 
 
 @runs.command("export")
@@ -148,9 +141,7 @@ def export_runs(search_ids: _Ids = None, storage: Storage = None) -> None:
 
 @runs.command("import")
 def import_runs(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What runs export printed; - for stdin.", show_default=False)
-    ],
+    file: Annotated[Path, argument(metavar="FILE", help="What runs export printed; - for stdin.")],
     storage: Storage = None,
 ) -> None:
     """Add exported searches to a ledger."""
@@ -167,8 +158,4 @@ def import_runs(
             f"cannot read {file}: {error.strerror}", hint="give the file that `autotune runs export > FILE` made"
         ) from error
     already = f"; {there} were there already" if there else ""
-    Screen(stderr=False).say(f"added {_count(added, 'search', 'searches')}{already}")
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+    Screen(stderr=False).say(f"added {counted(added, 'search', 'searches')}{already}")

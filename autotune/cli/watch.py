@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import Json, Storage
+from autotune.cli.options import Json, Storage, optional
 from autotune.cli.signals import Stopped
 from autotune.errors import EnvironmentTrouble, UsageError
 
@@ -33,31 +33,23 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Look once, print or hand on, and end.")] = False,
     json: Json = False,
     interval: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="Between looks: 2 in the terminal, 15 for files and gateways.", show_default=False
-        ),
+        float | None, optional(metavar="SECONDS", help="Between looks: 2 in the terminal, 15 for files and gateways.")
     ] = None,
     serve: Annotated[
         str | None,
-        typer.Option(
+        optional(
             metavar="[HOST:]PORT",
             help="Serve Prometheus metrics at /metrics; to this machine alone, unless HOST is another address.",
-            show_default=False,
         ),
     ] = None,
     textfile: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.prom", help="Write metrics for node_exporter's textfile collector.", show_default=False
-        ),
+        Path | None, optional(metavar="FILE.prom", help="Write metrics for node_exporter's textfile collector.")
     ] = None,
     pushgateway: Annotated[
         str | None,
-        typer.Option(
+        optional(
             metavar="URL",
             help="Push metrics to a Pushgateway, such as http://host:9091 or http://user:password@host:9091.",
-            show_default=False,
         ),
     ] = None,
     dashboard: Annotated[

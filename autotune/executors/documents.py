@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError, EnvironmentTrouble, NothingFits, TimeRanOut, UsageError, WorkloadError
 from autotune.memory.encoding import from_text, to_text
-from autotune.model import ProbeResult
+from autotune.model import ProbeResult, Question
 from autotune.model.untrusted import noun_of
 
 T = TypeVar("T")
@@ -65,6 +65,26 @@ def read_result(content: object, what: str) -> ProbeResult:
         return result if text is None else replace(result, trace=from_text(text))
     except ValueError as error:
         raise EnvironmentTrouble(f"{what} has a trace that is none: {error}", hint=SAME_VERSION) from error
+
+
+def read_answer(content: object, asked: Question, what: str) -> ProbeResult:
+    """The probe that was asked for.
+
+    Raises:
+        EnvironmentTrouble: it is no probe, or another one.
+    """
+    result = read_result(content, what)
+    # A recording goes on to larger sizes than the first.
+    of_size = result.batch_size == asked.batch_size or (
+        asked.trace_unit is not None and result.batch_size > asked.batch_size
+    )
+    if not of_size or (result.form, result.settings) != (asked.form, asked.settings):
+        raise EnvironmentTrouble(
+            f"{what} is to another question: batch {result.batch_size}, {result.form}, in place of"
+            f" {asked.batch_size}, {asked.form}, or with other settings",
+            hint=SAME_VERSION,
+        )
+    return result
 
 
 def error_document(error: AutotuneError) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from autotune.executors.documents import plain, read
+from autotune.executors.host import Message
 from autotune.executors.link import Link
-from autotune.model import Budget, Machine, WorkloadInfo
+from autotune.model import Budget, Machine, Plan, Question, WorkloadInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +20,34 @@ class Place:
     budget: Budget
     """What a job may use there."""
 
+    @classmethod
+    def read(cls, message: Message, what: str) -> "Place":
+        """What a worker says when it is ready.
+
+        Raises:
+            EnvironmentTrouble: it is in another form.
+        """
+        return cls(
+            host=str(message.get("host", ""))[:100],
+            workload=read(WorkloadInfo, message.get("workload"), what),
+            machine=read(Machine, message.get("machine"), what),
+            budget=read(Budget, message.get("budget"), what),
+        )
+
     @property
     def text(self) -> str:
         """``NVIDIA L4 (cuda:1 on node7)``."""
         return f"{self.machine.device_name} ({self.machine.torch_device} on {self.host})"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A probe for whichever worker is idle first."""
+
+    ticket: int
+    question: Question
+    budget: Budget
+    reserve_bytes: int
 
 
 @dataclass(slots=True)
@@ -55,6 +81,28 @@ class Worker:
     def is_idle(self) -> bool:
         """Whether it could begin a probe."""
         return not self.out and self.link is not None and self.place is not None and self.ticket is None
+
+    def open(self, plan: Plan, length_buckets: tuple[int, ...], left_s: float | None) -> None:
+        """Have it load the workload and say where it is; ``left_s``: of the search's time."""
+        if self.link is None:
+            return
+        self.place = None
+        plan = replace(plan, device=self.device)
+        self.link.send({"kind": "open", "plan": plain(plan), "length_buckets": list(length_buckets), "left_s": left_s})
+
+    def begin(self, asked: Asked, longest_s: float, left_s: float | None) -> None:
+        """Have it run a probe, which takes no longer than so long."""
+        assert self.link is not None
+        self.ticket, self.deadline = asked.ticket, time.monotonic() + longest_s
+        self.link.send(
+            {
+                "kind": "probe",
+                "question": plain(asked.question),
+                "budget": plain(asked.budget),
+                "reserve_bytes": asked.reserve_bytes,
+                "left_s": left_s,
+            }
+        )
 
     def lose(self, after_s: float) -> None:
         """It is gone, and comes back after so long."""

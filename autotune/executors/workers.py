@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,10 +20,10 @@ from autotune.errors import AutotuneError, EnvironmentTrouble, TimeRanOut, Workl
 from autotune.executors.ahead import Ahead
 from autotune.executors.asked import Execution, Kind
 from autotune.executors.bench import Finished, Lost
-from autotune.executors.documents import SAME_VERSION, plain, read, read_error, read_result
+from autotune.executors.documents import read_answer, read_error
 from autotune.executors.kinds import difference, kind_of
 from autotune.executors.link import Link
-from autotune.executors.worker import Place, Worker
+from autotune.executors.worker import Asked, Place, Worker
 from autotune.model import Budget, Machine, Plan, ProbeResult, Question, WorkloadInfo
 from autotune.probe.workplace import Workplace
 from autotune.units import format_bytes
@@ -39,16 +39,6 @@ _GATHER_S = {Kind.LOCAL: 120.0, Kind.SLURM: 20.0, Kind.RAY: 20.0}
 """How long others are waited for once one worker is ready. Of one host they are ready together; elsewhere some may come
 much later, and join then."""
 _TELL_AFTER_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A probe that waits for a worker."""
-
-    ticket: int
-    question: Question
-    budget: Budget
-    reserve_bytes: int
 
 
 class Workers:
@@ -85,7 +75,7 @@ class Workers:
         self._needed_bytes: int | None = None
         """The budget of the search, once it is known."""
         self._tickets = 0
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[Asked] = deque()
         self._running: dict[int, Question] = {}
         """What is asked by the probes that run, by their tickets."""
         self._dropped: set[int] = set()
@@ -135,7 +125,7 @@ class Workers:
         """
         self._buckets = tuple(length_buckets)
         for worker in self._workers:
-            self._open(worker)
+            worker.open(self._plan, self._buckets, self._left_s())
         began = time.monotonic()
         gathered: float | None = None
         while any(worker.place is None and not worker.out for worker in self._workers):
@@ -215,7 +205,7 @@ class Workers:
         """Hand out a probe (see ``bench.Bench``)."""
         self._tickets += 1
         self._needed_bytes = budget.limit_bytes
-        self._waiting.append(_Asked(self._tickets, question, budget, reserve_bytes))
+        self._waiting.append(Asked(self._tickets, question, budget, reserve_bytes))
         self._hand_out()
         return self._tickets
 
@@ -277,16 +267,7 @@ class Workers:
             if worker.restart_at is not None and time.monotonic() >= worker.restart_at:
                 worker.restart_at = None
                 worker.link = worker.start()
-                self._open(worker)
-
-    def _open(self, worker: Worker) -> None:
-        if worker.link is None:
-            return
-        worker.place = None
-        plan = replace(self._plan, device=worker.device)
-        worker.link.send(
-            {"kind": "open", "plan": plain(plan), "length_buckets": list(self._buckets), "left_s": self._left_s()}
-        )
+                worker.open(self._plan, self._buckets, self._left_s())
 
     def _hand_out(self) -> None:
         for worker in self._workers:
@@ -294,20 +275,9 @@ class Workers:
                 return
             if worker.is_idle and self._serves(worker):
                 asked = self._waiting.popleft()
-                assert worker.link is not None
-                worker.ticket = asked.ticket
-                longest_s = 2 * self._plan.timeout_s + self._plan.device_wait_s + _SLACK_S
-                worker.deadline = time.monotonic() + longest_s
                 self._running[asked.ticket] = asked.question
-                worker.link.send(
-                    {
-                        "kind": "probe",
-                        "question": plain(asked.question),
-                        "budget": plain(asked.budget),
-                        "reserve_bytes": asked.reserve_bytes,
-                        "left_s": self._left_s(),
-                    }
-                )
+                longest_s = 2 * self._plan.timeout_s + self._plan.device_wait_s + _SLACK_S
+                worker.begin(asked, longest_s, self._left_s())
 
     def _hear(self, worker: Worker) -> None:
         assert worker.link is not None
@@ -335,19 +305,8 @@ class Workers:
                     self._lose(worker, f"it sent {other!r:.60} out of turn")
 
     def _answered(self, worker: Worker, ticket: int, message: dict[str, Any]) -> None:
-        what = f"the answer of {worker.name}"
         try:
-            result = read_result(message.get("result"), what)
-            asked = self._running[ticket]
-            went_on = asked.trace_unit is not None and result.batch_size >= asked.batch_size  # it records several sizes
-            if (result.form, result.settings) != (asked.form, asked.settings) or not (
-                went_on or result.batch_size == asked.batch_size
-            ):
-                raise EnvironmentTrouble(
-                    f"{what} is to another question: batch {result.batch_size}, {result.form}, in place of"
-                    f" {asked.batch_size}, {asked.form}, or with other settings",
-                    hint=SAME_VERSION,
-                )
+            result = read_answer(message.get("result"), self._running[ticket], f"the answer of {worker.name}")
         except EnvironmentTrouble as error:  # what else it said could be believed as little
             self._end(worker, Lost(worker=worker.name, why=error.message))
             self._leave_out(worker, error)
@@ -355,14 +314,8 @@ class Workers:
             self._end(worker, result)
 
     def _ready(self, worker: Worker, message: dict[str, Any]) -> None:
-        what = f"what worker {worker.number} says of its machine"
         try:
-            place = Place(
-                host=str(message.get("host", ""))[:100],
-                workload=read(WorkloadInfo, message.get("workload"), what),
-                machine=read(Machine, message.get("machine"), what),
-                budget=read(Budget, message.get("budget"), what),
-            )
+            place = Place.read(message, f"what worker {worker.number} says of its machine")
         except EnvironmentTrouble as error:
             self._leave_out(worker, error)
             return

@@ -49,17 +49,6 @@ class Censored:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A peak: ``low_bytes`` ≤ ``bytes`` ≤ ``high_bytes``."""
-
-    bytes: int
-    low_bytes: int
-    """Proven, as far as the curve is convex."""
-    high_bytes: int
-    """Proven up to the largest size that ran every phase; an expectation beyond it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Guess:
     """A limit, in multiples of the step asked for: ``low`` ≤ ``batch_size`` < ``high``."""
 
@@ -172,11 +161,9 @@ class Hull:
     _floors: tuple[Censored, ...]
     """Lower bounds beyond what ran."""
 
-    def peak(self, batch_size: int) -> Estimate:
-        """The peak over all phases at this size."""
-        low_bytes = self._at_least(batch_size)
-        expected_bytes = max(low_bytes, self._expected(batch_size))
-        return Estimate(expected_bytes, low_bytes, max(expected_bytes, self._at_most(batch_size)))
+    def peak_bytes(self, batch_size: int) -> int:
+        """The peak over all phases that is expected at this size."""
+        return max(self._at_least(batch_size), self._expected(batch_size))
 
     def largest_within(self, limit_bytes: int, step: int, bound: int) -> Guess:
         """Guess the largest multiple of ``step`` up to ``bound`` with a peak within the limit.

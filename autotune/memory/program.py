@@ -6,7 +6,7 @@ would do that builds the model and trains at one size only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autotune.memory.align import align
 from autotune.memory.history import History, peak_bytes
@@ -28,19 +28,6 @@ class CannotAlign(Exception):
     """Raised by ``program``: the passes have too little in common to foretell anything; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How well one pass agrees with the program made of all of them."""
-
-    batch_size: int
-    matched: float
-    """Share of the skeleton's allocations that have a counterpart in this pass; 0 = it was left out."""
-    allocated_bytes: int
-    """Peak of the pass, had its process run nothing else. Requests rounded up, no slack of blocks."""
-    foretold_bytes: int
-    """The same, by the program."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Made by ``program``."""
@@ -53,10 +40,6 @@ class Program:
     streams: tuple[int, ...]
     kinds: tuple[Kind, ...]
     """By allocation. What was made before the skeleton's first step is constant."""
-    fits: tuple[Fit, ...]
-    """One for each pass, batch sizes ascending; the skeleton is the last."""
-    foresight: Fit | None
-    """The skeleton's pass as foretold without it, from the passes before it. None: they do not suffice for that."""
     _sizes: tuple[int, ...]
     """At the skeleton's batch size."""
     _slopes: tuple[int, ...]
@@ -101,22 +84,7 @@ def program(trace: Trace) -> Program:
     passes = [by_size[size] for size in sorted(by_size)]
     if len(passes) < 2:
         raise CannotAlign(f"complete passes at {len(passes)} batch sizes were recorded, two are needed")
-    history = History(trace, ran[0].start)
-    learned = _learn(history, passes)
-    if len(passes) == 2:
-        return learned
-    try:
-        before = _learn(history, passes[:-1])
-    except CannotAlign:
-        return learned
-    last = learned.fits[-1]
-    foretold = peak_bytes(before.events, before.sizes_at(last.batch_size))
-    return replace(learned, foresight=replace(last, matched=before.fits[-2].matched, foretold_bytes=foretold))
-
-
-def _learn(history: History, passes: Sequence[Pass]) -> Program:
-    """From passes in ascending order of size."""
-    trace, skeleton = history.trace, passes[-1]
+    skeleton = passes[-1]
     num_requests = sum(len(segment.requests) for segment in skeleton.segments.values())
     found = [align(one, skeleton) for one in passes[:-1]]
     shares = [len(pairs) / max(num_requests, 1) for pairs in found]
@@ -125,22 +93,11 @@ def _learn(history: History, passes: Sequence[Pass]) -> Program:
             f"of the {num_requests} allocations at batch size {skeleton.batch_size}, at most {max(shares):.0%} were found"
             " again at a smaller one"
         )
-    shares = [share if share >= _ENOUGH else 0.0 for share in shares]
-    used = [(one, pairs) for one, pairs, share in zip(passes, found, shares, strict=False) if share]
+    used = [(one, pairs) for one, pairs, share in zip(passes, found, shares, strict=False) if share >= _ENOUGH]
     rules = _rules(trace.sizes, skeleton, used)
     redone = {index for _, pairs in used for index in pairs.values()}
-    events, marks = history.alone(skeleton, redone)
-    learned = _assemble(trace, skeleton.batch_size, events, marks, rules)
-    fits = tuple(
-        Fit(
-            one.batch_size,
-            share,
-            peak_bytes(history.alone(one, redone)[0], trace.sizes),
-            peak_bytes(learned.events, learned.sizes_at(one.batch_size)),
-        )
-        for one, share in zip(passes, [*shares, 1.0], strict=True)
-    )
-    return replace(learned, fits=fits)
+    events, marks = History(trace, ran[0].start).alone(skeleton, redone)
+    return _assemble(trace, skeleton.batch_size, events, marks, rules)
 
 
 def _rules(sizes: Sequence[int], skeleton: Pass, used: Sequence[tuple[Pass, Mapping[int, int]]]) -> dict[int, Rule]:
@@ -193,8 +150,6 @@ def _assemble(
         marks=tuple(marks),
         streams=tuple(trace.streams[index] for index in made) if trace.streams else (),
         kinds=tuple(rule.kind for rule in ordered),
-        fits=(),
-        foresight=None,
         _sizes=tuple(trace.sizes[index] for index in made),
         _slopes=tuple(rule.likely.slope.numerator if line else 0 for rule, line in zip(ordered, is_line, strict=True)),
         _curves=tuple(

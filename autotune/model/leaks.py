@@ -34,10 +34,10 @@ class Suspect:
     kind: LeakKind
     what: str
     """In words: ``list KEPT of model.py``."""
+    bytes_per_step: float | None = None
+    """Of those that each step adds; None where they cannot be counted one by one (a graph's are not Python's), or as the child left it."""
     count_per_step: float
     """Objects that each step adds."""
-    bytes_per_step: float | None = None
-    """Of these; None where they cannot be counted one by one (a graph's are not Python's), or as the child left it."""
     shape: str = ""
     """Of what is kept, in words."""
     made_at: str = ""
@@ -117,12 +117,12 @@ class Leaks:
     workers: Rate | None
     """Of the loader's worker processes, all of them together, for each batch they load; None = does not grow, or there are
     none."""
-    suspects: tuple[Suspect, ...] = ()
-    """What grows, largest first."""
     ends_at_step: int | None = None
     """Step in which the budget would be used up; None where nothing grows on the device."""
     died_at_step: int | None = None
     """Step in which it really was."""
+    suspects: tuple[Suspect, ...] = ()
+    """What grows, largest first."""
     notes: tuple[str, ...] = ()
     """What is no leak and worth knowing."""
 

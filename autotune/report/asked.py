@@ -6,8 +6,8 @@ from autotune.knobs import knob_of
 from autotune.knobs.choosing import wanted
 from autotune.model import Choice, Parallel, Plan, SearchResult, Settings, Source
 from autotune.report.fields import Document
+from autotune.report.filled import settings_fields
 from autotune.report.settings_fields import Asked
-from autotune.report.settings_fields import Settings as SettingsFields
 from autotune.search.settings.sizes import share_of
 
 _PLAIN = (
@@ -38,7 +38,7 @@ def asked_fields(result: SearchResult) -> Asked:
     given = _by_hand(plan.settings, result.workload.own)
     return Asked(
         **{name: getattr(plan, name) for name in _PLAIN},
-        settings=SettingsFields(**{name: getattr(given, name) for name in SettingsFields.model_fields}),
+        settings=settings_fields(given),
         accumulate=given.accumulate,
         space={choice.knob: choice.values for choice in plan.space},
         script_args=plan.source.script_args,

@@ -1,12 +1,14 @@
 """What the user's own settings reach, to compare with those that are recommended."""
 
+from collections.abc import Iterable
+
 from autotune.model import Form, Outcome, ProbeResult, SearchResult
 from autotune.report.evidence import certificate
 from autotune.search.apart import Apart, plain
 
 _PRECISE = frozenset({Form.LONG, Form.TIMED})
 """Forms with enough timed steps; what short ones say counts only where there is nothing else."""
-_TRAINING = _PRECISE | {Form.SHORT}
+TRAINING = _PRECISE | {Form.SHORT}
 
 
 def baseline(result: SearchResult) -> ProbeResult | None:
@@ -19,8 +21,12 @@ def baseline(result: SearchResult) -> ProbeResult | None:
     own = plain(result.plan.settings)
     probes = [p for p in Apart.of(result.probes).training if plain(p.settings) == own]
     unsafe = {p.batch_size for p in probes if not p.fits and p.outcome is not Outcome.UNRELIABLE}
-    timed = [p for p in probes if p.form in _TRAINING and p.fits and p.batch_size not in unsafe]
-    timed = [p for p in timed if p.samples_per_second is not None]
+    return fastest(p for p in probes if p.batch_size not in unsafe)
+
+
+def fastest(probes: Iterable[ProbeResult]) -> ProbeResult | None:
+    """The probe with the highest throughput among those that fit, precise ones first; None if none was timed."""
+    timed = [p for p in probes if p.fits and p.form in TRAINING and p.samples_per_second is not None]
     precise = [p for p in timed if p.form in _PRECISE]
     return max(precise or timed, key=lambda p: p.samples_per_second or 0.0, default=None)
 

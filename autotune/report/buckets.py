@@ -6,7 +6,7 @@ from autotune.errors import NothingFits
 from autotune.model import Bucketed, BucketResult, LengthBucket
 from autotune.report.advice import advice
 from autotune.report.columns import NOTHING, align
-from autotune.report.words import failure_words, format_rate, format_share, limit_words
+from autotune.report.words import bound_words, format_rate, format_share
 
 _HEADINGS = ("length", "samples", "longest", "max batch", "samples/s", "peak", "limit")
 _NUMBERS = (0, 1, 2, 3, 4)
@@ -73,10 +73,7 @@ def _max_batch(row: BucketResult) -> str:
 def _limit(row: BucketResult) -> str:
     """Why the batch is not larger, or why there is none."""
     if row.result is not None:
-        refutation = row.result.refutation
-        if refutation is None:
-            return limit_words(row.result.answer.limited_by)
-        return f"{refutation.batch_size} refuted: {failure_words(refutation)}"
+        return bound_words(row.result)
     if row.error is None:
         return bucket_words(row.bucket)
     return "nothing fits" if isinstance(row.error, NothingFits) else "not searched: time ran out"

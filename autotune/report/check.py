@@ -14,13 +14,10 @@ from autotune.report.words import failure_words, format_share
 
 def change_words(change: Change) -> str:
     """``driver: 570.1 in the file, 580.2 here - batch and speed were measured with another version``, in one line."""
-    return " ".join(_words(change).split())
-
-
-def _words(change: Change) -> str:
+    words = f"{change.what}: {change.then} in the file, {change.here} here - {change.meaning}"
     if change.then is None or change.here is None:
-        return f"{change.what} changed - {change.meaning}"
-    return f"{change.what}: {change.then} in the file, {change.here} here - {change.meaning}"
+        words = f"{change.what} changed - {change.meaning}"
+    return " ".join(words.split())
 
 
 def passed_words(path: Path, content: Document, probe: ProbeResult | None) -> str:

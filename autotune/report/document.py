@@ -28,24 +28,15 @@ from autotune.report.buckets import bucket_advice
 from autotune.report.commands import launch, training_command
 from autotune.report.evaluated import evaluation_failure
 from autotune.report.evidence import certificate
-from autotune.report.fields import (
-    Batch,
-    Check,
-    Document,
-    Error,
-    Evidence,
-    FailureDocument,
-    LengthBucket,
-    NoBatch,
-)
+from autotune.report.fields import Batch, Check, Document, Error, Evidence, FailureDocument, LengthBucket, NoBatch
 from autotune.report.fields import Evaluation as EvaluationFields
 from autotune.report.fields import Machine as MachineFields
 from autotune.report.fields import Prediction as PredictionFields
 from autotune.report.fields import Rank as RankFields
 from autotune.report.fields import Workload as WorkloadFields
+from autotune.report.filled import answer_fields, error_fields, settings_fields, workload_fields
 from autotune.report.prediction_fields import PredictionDocument
 from autotune.report.ranks import of_all_ranks
-from autotune.report.settings_fields import Settings as SettingsFields
 
 __all__ = ["document", "failure_document", "prediction_schema", "read", "schema", "settings_of", "to_text"]
 
@@ -75,9 +66,9 @@ def document(result: SearchResult) -> Document:
         schema_version=_SCHEMA_VERSION,
         created=result.created,
         complete=answer.complete,
-        workload=_workload(result.workload).model_copy(update={"command": training_command(result)}),
+        workload=workload_fields(result.workload).model_copy(update={"command": training_command(result)}),
         machine=MachineFields(**asdict(result.machine)),
-        settings=_settings(_with_loading(settings, answer)),
+        settings=settings_fields(_with_loading(settings, answer)),
         changes=in_words(settings, result.plan.settings),
         batch=Batch(
             micro_batch=answer.recommended_batch,
@@ -147,13 +138,10 @@ def _bucket(row: BucketResult) -> LengthBucket:
         max_length=row.bucket.max_length,
         longest=row.bucket.longest or None,
         samples=row.bucket.samples,
-        max_batch=result.answer.max_batch if result else None,
-        refuted_at=result.answer.refuted_at if result else None,
-        limited_by=result.answer.limited_by if result else None,
+        **answer_fields(result),
         samples_per_second=_rate(proof),
         peak_bytes=proof.measurement.peak_device_bytes if proof else None,
-        search_id=result.search_id if result else None,
-        error=Error(kind=error.kind, message=error.message, hint=error.hint) if error else None,
+        error=error_fields(error),
     )
 
 
@@ -182,14 +170,14 @@ def failure_document(
         check: where it was one.
         buckets: what came out for each length bucket.
     """
-    known = _workload(workload) if workload else WorkloadFields(ref=ref, fingerprint=None, parameters=None)
+    known = workload_fields(workload) if workload else WorkloadFields(ref=ref, fingerprint=None, parameters=None)
     return FailureDocument(
         schema_version=_SCHEMA_VERSION,
         created=created,
         complete=False,
         workload=known,
         machine=MachineFields(**asdict(machine)) if machine else None,
-        settings=_settings(settings) if settings else None,
+        settings=settings_fields(settings) if settings else None,
         batch=NoBatch(
             micro_batch=None,
             accumulate=settings.accumulate if settings else None,
@@ -235,7 +223,10 @@ def read(text: str) -> Document:
     try:
         return Document.model_validate_json(text)
     except ValidationError as error:
-        problems = [f"{_path(entry['loc'])}: {entry['msg']}"[:_LONGEST] for entry in error.errors(include_url=False)]
+        problems = [
+            f"{'.'.join(map(str, entry['loc'])) or 'the file'}: {entry['msg']}"[:_LONGEST]
+            for entry in error.errors(include_url=False)
+        ]
     _refuse_others(text)
     raise UsageError(
         f"this is not a recommendation of autotune: {len(problems)} "
@@ -276,26 +267,9 @@ def _refuse_others(text: str) -> None:
     )
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(step) for step in location) or "the file"
-
-
-def _workload(workload: WorkloadInfo) -> WorkloadFields:
-    return WorkloadFields(
-        ref=workload.ref,
-        fingerprint=workload.fingerprint,
-        parameters=workload.parameters,
-        parts=dict(workload.parts),
-    )
-
-
 def _evaluation(result: SearchResult) -> EvaluationFields | None:
     found = result.answer.evaluation
     return EvaluationFields(**asdict(found), failure=evaluation_failure(result)) if found else None
-
-
-def _settings(settings: Settings) -> SettingsFields:
-    return SettingsFields(**{name: getattr(settings, name) for name in SettingsFields.model_fields})
 
 
 def _with_loading(settings: Settings, answer: Answer) -> Settings:

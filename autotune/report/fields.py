@@ -55,6 +55,11 @@ class Machine(Fields):
     """UUIDs of the devices of the other ranks; empty on the CPU and where one process trained."""
 
 
+def _check_bounds(max_batch: int | None, refuted_at: int | None) -> None:
+    if max_batch is not None and refuted_at is not None and refuted_at <= max_batch:
+        raise ValueError(f"refuted_at {refuted_at} is not above max_batch {max_batch}")
+
+
 class Batch(Fields):
     """The answer."""
 
@@ -88,8 +93,7 @@ class Batch(Fields):
             raise ValueError(f"world {self.world} is no multiple of ranks {self.ranks}")
         if self.micro_batch > self.max_batch:
             raise ValueError(f"micro_batch {self.micro_batch} is above max_batch {self.max_batch}")
-        if self.refuted_at is not None and self.refuted_at <= self.max_batch:
-            raise ValueError(f"refuted_at {self.refuted_at} is not above max_batch {self.max_batch}")
+        _check_bounds(self.max_batch, self.refuted_at)
         return self
 
 
@@ -107,8 +111,7 @@ class Evaluation(Fields):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.max_batch is not None and self.refuted_at is not None and self.refuted_at <= self.max_batch:
-            raise ValueError(f"refuted_at {self.refuted_at} is not above max_batch {self.max_batch}")
+        _check_bounds(self.max_batch, self.refuted_at)
         return self
 
 
@@ -253,8 +256,7 @@ class LengthBucket(Fields):
     def _agrees(self) -> Self:
         if self.max_batch is not None and (self.longest is None or self.error is not None):
             raise ValueError(f"max_batch is {self.max_batch}, and nothing was measured")
-        if self.max_batch is not None and self.refuted_at is not None and self.refuted_at <= self.max_batch:
-            raise ValueError(f"refuted_at {self.refuted_at} is not above max_batch {self.max_batch}")
+        _check_bounds(self.max_batch, self.refuted_at)
         return self
 
 

@@ -1,6 +1,7 @@
 """What grows from step to step, as text and as JSON: the answer, each thing that grows, what to do about it. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from autotune.model import Findings, LeakKind, Leaks, Rate, Suspect
 from autotune.units import format_bytes
@@ -37,27 +38,8 @@ def leak_facts(findings: Findings) -> dict[str, object] | None:
     return {
         "clean": leaks.clean,
         "answer": headline(leaks),
-        "steps": leaks.steps,
-        "device": leaks.device,
-        "host": leaks.host,
-        "workers": leaks.workers,
-        "ends_at_step": leaks.ends_at_step,
-        "died_at_step": leaks.died_at_step,
-        "suspects": [
-            {
-                "kind": one.kind,
-                "what": one.what,
-                "bytes_per_step": one.bytes_per_step,
-                "count_per_step": one.count_per_step,
-                "shape": one.shape,
-                "made_at": one.made_at,
-                "kept_at": one.kept_at,
-                "phase": one.phase,
-                "advice": advice(one),
-            }
-            for one in leaks.suspects
-        ],
-        "notes": leaks.notes,
+        **asdict(leaks),
+        "suspects": [{**asdict(one), "advice": advice(one)} for one in leaks.suspects],
     }
 
 

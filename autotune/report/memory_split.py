@@ -1,6 +1,6 @@
 """Where the memory of a failed probe went: measured where the probe got that far, expected or "not reached" beyond."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from autotune.model import Cause, Outcome, Phase, Precision, ProbeResult, WorkloadInfo
@@ -122,40 +122,35 @@ def memory_split(
 
 def composition_words(probe: ProbeResult) -> str:
     """What a probe measured of its long-lived memory and the rest, in one line; empty if nothing was measured."""
-    seen = probe.measurement.composition
-    parts = (
-        (Part.WEIGHTS, seen.parameters_bytes),
-        (Part.BUFFERS, seen.buffers_bytes),
-        (Part.GRADIENTS, seen.gradients_bytes),
-        (Part.OPTIMIZER, seen.optimizer_bytes),
-        (Part.BATCH, seen.batch_bytes),
-        (Part.ACTIVATIONS, activations_bytes(probe)),
-        (Part.PROCESS, _resident_bytes(probe) or probe.measurement.non_pytorch_bytes),
-    )
-    words = ", ".join(f"{part.value} {format_bytes(size)}" for part, size in parts if size)
+    words = ", ".join(f"{part.value} {format_bytes(size)}" for part, size in _measured(probe).items() if size)
     return f"at batch {probe.batch_size}: {words}" if words else ""
 
 
-def _shares(probe: ProbeResult, workload: WorkloadInfo) -> tuple[Share, ...]:
+def _measured(probe: ProbeResult) -> dict[Part, int | None]:
+    """Every part, in order."""
     seen = probe.measurement.composition
+    return {
+        Part.WEIGHTS: seen.parameters_bytes,
+        Part.BUFFERS: seen.buffers_bytes,
+        Part.GRADIENTS: seen.gradients_bytes,
+        Part.OPTIMIZER: seen.optimizer_bytes,
+        Part.BATCH: seen.batch_bytes,
+        Part.ACTIVATIONS: activations_bytes(probe),
+        Part.PROCESS: _resident_bytes(probe) or probe.measurement.non_pytorch_bytes,
+    }
+
+
+def _shares(probe: ProbeResult, workload: WorkloadInfo) -> tuple[Share, ...]:
     states = _STATES_PER_PARAMETER.get(workload.optimizer.partition(" ")[0].rpartition(".")[2].lower())
-    state_bytes = None if states is None else states * workload.trainable_bytes
-    return (
-        _share(Part.WEIGHTS, seen.parameters_bytes, workload.parameters_bytes),
-        _share(Part.BUFFERS, seen.buffers_bytes, None),
-        _share(Part.GRADIENTS, seen.gradients_bytes, workload.trainable_bytes),
-        _share(Part.OPTIMIZER, seen.optimizer_bytes, state_bytes),
-        _share(Part.BATCH, seen.batch_bytes, None),
-        Share(part=Part.ACTIVATIONS, size_bytes=activations_bytes(probe)),
-        _process_share(probe, workload),
-    )
-
-
-def _process_share(probe: ProbeResult, workload: WorkloadInfo) -> Share:
-    measured_bytes = _resident_bytes(probe) or probe.measurement.non_pytorch_bytes
     # Only on a CPU is the host's memory the budget's; there a process is known to hold this much with nothing built.
     on_cpu = probe.outcome is Outcome.OUT_OF_MEMORY and probe.failure and probe.failure.cause is Cause.HOST_MEMORY
-    return _share(Part.PROCESS, measured_bytes, workload.process_bytes or None if on_cpu else None)
+    expected = {
+        Part.WEIGHTS: workload.parameters_bytes,
+        Part.GRADIENTS: workload.trainable_bytes,
+        Part.OPTIMIZER: None if states is None else states * workload.trainable_bytes,
+        Part.PROCESS: workload.process_bytes or None if on_cpu else None,
+    }
+    return tuple(_share(part, size, expected.get(part)) for part, size in _measured(probe).items())
 
 
 def _share(part: Part, measured_bytes: int | None, expected_bytes: int | None) -> Share:
@@ -185,15 +180,7 @@ def activations_bytes(probe: ProbeResult) -> int | None:
     failed_in = probe.failure.phase if probe.failure else None
     if peak_bytes is None or failed_in in _NOT_YET_RUN:
         return None
-    seen = probe.measurement.composition
-    lived = (
-        seen.parameters_bytes,
-        seen.buffers_bytes,
-        seen.gradients_bytes,
-        seen.optimizer_bytes,
-        seen.batch_bytes,
-        _resident_bytes(probe),
-    )
+    lived: tuple[int | None, ...] = (*asdict(probe.measurement.composition).values(), _resident_bytes(probe))
     return max(0, peak_bytes - sum(size for size in lived if size is not None))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from autotune.model import Findings, KindBytes, MemoryKind, NamedBytes, OperatorCost
 from autotune.report.columns import align
-from autotune.units import format_bytes, format_seconds
+from autotune.units import counted, format_bytes, format_seconds
 
 _WORDS = {
     MemoryKind.WEIGHTS: "weights",
@@ -59,8 +59,7 @@ def _block(title: str, named: Sequence[NamedBytes]) -> list[str]:
     if not named:
         return []
     rows = [
-        (one.name or _OUTSIDE, format_bytes(one.size_bytes), f"{one.count} tensors" if one.count > 1 else "1 tensor")
-        for one in named[:_NAMED]
+        (one.name or _OUTSIDE, format_bytes(one.size_bytes), counted(one.count, "tensor")) for one in named[:_NAMED]
     ]
     return [f"  {title}", *_indented(align(rows), 4)]
 
@@ -72,7 +71,7 @@ def _operators(title: str, costs: Sequence[OperatorCost]) -> list[str]:
         (
             one.name,
             format_seconds(one.seconds),
-            f"{one.calls} call{'' if one.calls == 1 else 's'}",
+            counted(one.calls, "call"),
             format_bytes(one.allocated_bytes),
         )
         for one in costs[:_NAMED]

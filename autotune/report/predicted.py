@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 
-from autotune.errors import AutotuneError, NothingFits
+from autotune.errors import NothingFits
 from autotune.model import Parallel, Predicted, PredictedWay, ProbeResult, SearchResult
 from autotune.report.advice import advice
 from autotune.report.columns import NOTHING, align
-from autotune.report.fields import Error, Machine, Workload
+from autotune.report.fields import Machine
+from autotune.report.filled import answer_fields, error_fields, workload_fields
 from autotune.report.memory_split import activations_bytes, composition_words
 from autotune.report.prediction_fields import PredictedMemory, PredictionDocument, RealRanks
 from autotune.report.prediction_fields import PredictedWay as WayFields
-from autotune.report.words import failure_words, format_share, limit_words
+from autotune.report.words import bound_words, format_share
 from autotune.units import format_bytes
 
 NOT_RUN = "predicted, not run"
@@ -51,17 +52,11 @@ def prediction_advice(found: Predicted) -> tuple[str, ...]:
 
 def prediction_document(found: Predicted, created: datetime) -> PredictionDocument:
     """What ``--json`` prints. It is no recommendation: nothing that reads ``autotune.json`` takes it for one."""
-    workload = found.workload
     return PredictionDocument(
         schema_version=1,
         kind="prediction",
         created=created,
-        workload=Workload(
-            ref=workload.ref,
-            fingerprint=workload.fingerprint,
-            parameters=workload.parameters,
-            parts=dict(workload.parts),
-        ),
+        workload=workload_fields(found.workload),
         machine=Machine(**asdict(found.machine)),
         ranks=found.plan.ranks,
         accumulate=found.plan.settings.accumulate,
@@ -144,10 +139,7 @@ def _limit(way: PredictedWay) -> str:
         if isinstance(error, NothingFits):  # what ran out and where; what the allocator said is in the error itself
             what = ": ".join(what.split(": ")[:2])
         return f"{what}{enough}"
-    refutation = result.refutation
-    if refutation is None:
-        return limit_words(result.answer.limited_by)
-    return f"{refutation.batch_size} refuted: {failure_words(refutation)}"
+    return bound_words(result)
 
 
 def _memory(found: Predicted) -> Iterator[tuple[str, str]]:
@@ -201,24 +193,18 @@ def _way(found: Predicted, way: PredictedWay) -> WayFields:
     return WayFields(
         parallel=way.parallel,
         status=f"verified on {found.plan.ranks} ranks" if way.verified else NOT_RUN,
-        max_batch=batch,
-        refuted_at=None if predicted is None else predicted.answer.refuted_at,
-        limited_by=None if predicted is None else predicted.answer.limited_by,
+        **answer_fields(predicted),
         effective=None if batch is None else batch * found.plan.settings.accumulate * found.plan.world,
         peak_bytes=None if way.certificate is None else way.certificate.measurement.peak_device_bytes,
         memory=None if way.certificate is None else _kinds(way.certificate),
-        search_id=None if predicted is None else predicted.search_id,
-        error=_error(way.error),
+        error=error_fields(way.error),
         enough_ranks=way.enough,
         real=None
         if not way.verified
         else RealRanks(
-            max_batch=None if real is None else real.answer.max_batch,
-            refuted_at=None if real is None else real.answer.refuted_at,
-            limited_by=None if real is None else real.answer.limited_by,
+            **answer_fields(real),
             peak_bytes=None if real is None else real.certificate.measurement.peak_device_bytes,
-            search_id=None if real is None else real.search_id,
-            error=_error(way.real_error),
+            error=error_fields(way.real_error),
         ),
     )
 
@@ -230,7 +216,3 @@ def _kinds(probe: ProbeResult) -> PredictedMemory:
         activations_bytes=activations_bytes(probe),
         non_pytorch_bytes=probe.measurement.non_pytorch_bytes,
     )
-
-
-def _error(error: AutotuneError | None) -> Error | None:
-    return None if error is None else Error(kind=error.kind, message=error.message, hint=error.hint)

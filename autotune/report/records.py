@@ -5,22 +5,13 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 
-from autotune.model import (
-    Answer,
-    Machine,
-    ProbeResult,
-    SearchRecord,
-    SearchState,
-    Trace,
-    WorkloadInfo,
-    owner_words,
-)
+from autotune.model import Answer, Machine, ProbeResult, SearchRecord, SearchState, Trace, WorkloadInfo, owner_words
 from autotune.report.columns import NOTHING, align, instant_words
 from autotune.report.evaluated import NOT_PROBED
 from autotune.report.probes import failure_lines, probe_table
 from autotune.report.ranks import rank_words, together_words
 from autotune.report.setting_words import OWN, given_words, settings_words
-from autotune.report.words import format_count, limit_words
+from autotune.report.words import format_count, limit_words, worker_words
 from autotune.search.apart import plain
 from autotune.units import format_bytes
 
@@ -107,7 +98,10 @@ def _evaluation(answer: Answer) -> str:
 
 def inspection_lines(workload: WorkloadInfo, machine: Machine) -> str:
     """What was recognised and why, sizes, batch shapes, device."""
-    trainable = "" if workload.trainable_parameters == workload.parameters else _trainable(workload)
+    trainable = ""
+    if workload.trainable_parameters != workload.parameters:
+        count, size = format_count(workload.trainable_parameters), format_bytes(workload.trainable_bytes)
+        trainable = f", {count} of them trained ({size})"
     rows = [
         (
             "parameters",
@@ -135,9 +129,8 @@ def _loader(workload: WorkloadInfo) -> str:
     loader = workload.loader
     if loader is None:
         return ""
-    workers = "no worker" if not loader.workers else f"{loader.workers} worker{'s' if loader.workers > 1 else ''}"
     last = "the last batch is left out unless it is whole" if loader.drop_last else "the last batch may be smaller"
-    return f"{workers}, {last}"
+    return f"{worker_words(loader.workers)}, {last}"
 
 
 def _of_file(workload: WorkloadInfo) -> tuple[tuple[str, str], ...]:
@@ -148,10 +141,6 @@ def _of_file(workload: WorkloadInfo) -> tuple[tuple[str, str], ...]:
         ("lengths", varies if workload.varies else "taken to be equal: no shorten(batch, share)"),
         ("loader", _loader(workload)),
     )
-
-
-def _trainable(workload: WorkloadInfo) -> str:
-    return f", {format_count(workload.trainable_parameters)} of them trained ({format_bytes(workload.trainable_bytes)})"
 
 
 def _plain(value: object) -> object:

@@ -15,8 +15,8 @@ from autotune.report.probes import failure_lines, probe_table
 from autotune.report.ranks import of_all_ranks, rank_words, where_run
 from autotune.report.setting_words import OWN, settings_words
 from autotune.report.tuning import left_out, settings_rows, settings_table
-from autotune.report.words import failure_words, format_rate, format_share, limit_words
-from autotune.units import format_bytes, format_seconds
+from autotune.report.words import bound_words, format_rate, format_share, worker_words
+from autotune.units import counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,11 @@ def render(blocks: tuple[Block, ...]) -> str:
 
 def headline(result: SearchResult) -> str:
     """The answer and what makes it one, in one line."""
-    answer = result.answer
-    refutation = result.refutation
-    if refutation is not None:
-        bound = f"{refutation.batch_size} refuted: {failure_words(refutation)}"
-    else:
-        bound = limit_words(answer.limited_by)
+    answer, bound = result.answer, bound_words(result)
     if result.plan.predicted:
         return f"max batch {answer.max_batch} of each of {result.plan.ranks} ranks - predicted, not run; {bound}"
-    return f"max batch {answer.max_batch} - certified by {_ran(result.certificate)}; {bound}"
+    steps = counted(result.certificate.measurement.steps_executed, "step")
+    return f"max batch {answer.max_batch} - certified by {steps} {where_run(result.certificate)}; {bound}"
 
 
 def _facts(result: SearchResult) -> tuple[str, ...]:
@@ -81,15 +77,12 @@ def _facts(result: SearchResult) -> tuple[str, ...]:
     shown = [result.certificate]
     if recommended is not None and recommended.batch_size != result.answer.max_batch:
         shown.insert(0, recommended)
-    rows.append(
-        (
-            "throughput",
-            ", ".join(_rate(p, result) for p in shown),
-        )
-    )
+    rows.append(("throughput", ", ".join(_rate(p, result) for p in shown)))
     rows.append(("evaluation", evaluation_words(result)))
     rows.append(("loading", _loading(result)))
-    rows += [("peak", f"{_peak(probe)} at batch {probe.batch_size}") for probe in shown]
+    for probe in shown:
+        peak = format_share(probe.measurement.peak_device_bytes, probe.budget_bytes)
+        rows.append(("peak", f"{peak} at batch {probe.batch_size}"))
     rows.append(("ranks", rank_words(result.certificate)))
     rows.append(("worst batch", _worst_batch(result)))
     rows.append(("budget", _budget(result.budget)))
@@ -140,13 +133,8 @@ def _loading(result: SearchResult) -> str:
     loading = result.answer.loading
     if loading is None:
         return ""
-    workers = "no worker" if loading.workers == 0 else f"{loading.workers} worker{'s' if loading.workers > 1 else ''}"
     verdict = "data-bound: training waits for data" if loading.data_bound else "fast enough"
-    return f"{format_rate(loading.samples_per_second)} samples/s with {workers} - {verdict}"
-
-
-def _peak(probe: ProbeResult) -> str:
-    return format_share(probe.measurement.peak_device_bytes, probe.budget_bytes)
+    return f"{format_rate(loading.samples_per_second)} samples/s with {worker_words(loading.workers)} - {verdict}"
 
 
 def _rate(probe: ProbeResult, result: SearchResult) -> str:
@@ -191,8 +179,3 @@ def _next_step(result: SearchResult, output: str) -> tuple[str, ...]:
     if not output:
         lines.append("to keep the answer in a file: the same command with --output autotune.json")
     return tuple(lines)
-
-
-def _ran(probe: ProbeResult) -> str:
-    count = probe.measurement.steps_executed
-    return f"{count} step{'' if count == 1 else 's'} {where_run(probe)}"

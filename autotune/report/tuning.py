@@ -1,19 +1,17 @@
 """What a search of settings tried, as a table: each set of settings with what it reached and what became of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.knobs import space_of
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchResult, Settings
-from autotune.report.baseline import baseline
+from autotune.report.baseline import baseline, fastest
 from autotune.report.columns import align
 from autotune.report.setting_words import settings_words
-from autotune.report.words import format_rate, outcome_of
+from autotune.report.words import OUTCOMES, format_rate
 from autotune.search.apart import Apart, plain
 from autotune.units import format_bytes
 
-_TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
-_PRECISE = frozenset({Form.TIMED, Form.LONG})
 _HEADINGS = ("settings", "batch", "samples/s", "gain", "peak", "")
 
 
@@ -103,13 +101,6 @@ def _cells(row: SettingsRow) -> tuple[str, ...]:
     return row.words, str(row.shown.batch_size), format_rate(row.rate), gain, peak, row.verdict
 
 
-def fastest(probes: Iterable[ProbeResult]) -> ProbeResult | None:
-    """The probe with the highest throughput among those that fit, precise ones first; None if none was timed."""
-    timed = [p for p in probes if p.fits and p.form in _TRAINED and p.samples_per_second is not None]
-    precise = [p for p in timed if p.form in _PRECISE]
-    return max(precise or timed, key=lambda p: p.samples_per_second or 0.0, default=None)
-
-
 def _rejected(probes: list[ProbeResult]) -> ProbeResult | None:
     """The comparison that found them to train something else."""
     compared = [p for p in probes if p.form is Form.COMPARE]
@@ -140,8 +131,8 @@ def _verdict(probes: list[ProbeResult], best: ProbeResult | None) -> str:
 
 
 def _why(probe: ProbeResult) -> str:
-    failure = probe.failure
+    failure, words = probe.failure, OUTCOMES[probe.outcome]
     if failure is None or probe.outcome in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY):
-        return outcome_of(probe)
+        return words
     first = failure.message.splitlines()[0] if failure.message else ""
-    return f"{outcome_of(probe)}: {first}" if first else outcome_of(probe)
+    return f"{words}: {first}" if first else words

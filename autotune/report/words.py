@@ -1,7 +1,7 @@
 """Every enum member that a person gets to read, in words, and the numbers of a report as text."""
 
-from autotune.model import Cause, Failure, Form, Outcome, ProbeResult, Reason
-from autotune.units import format_bytes
+from autotune.model import Cause, Failure, Form, Outcome, ProbeResult, Reason, SearchResult
+from autotune.units import counted, format_bytes
 
 OUTCOMES = {
     Outcome.FITS: "fits",
@@ -96,11 +96,6 @@ _SELF_EXPLAINING = frozenset({Cause.DEVICE_MEMORY, Cause.HOST_MEMORY, Cause.SIZE
 """Causes that add nothing to the words of their outcome."""
 
 
-def outcome_of(probe: ProbeResult) -> str:
-    """The outcome in words."""
-    return OUTCOMES[probe.outcome]
-
-
 def failure_words(probe: ProbeResult) -> str:
     """Outcome, place and cause of a probe that did not fit: ``out of memory in forward, step 2``."""
     words = OUTCOMES[probe.outcome]
@@ -121,6 +116,19 @@ def failure_words(probe: ProbeResult) -> str:
 def short_type(failure: Failure) -> str:
     """Exception type without its module."""
     return failure.error_type.rpartition(".")[2]
+
+
+def bound_words(result: SearchResult) -> str:
+    """What keeps the answer from being larger: ``28 refuted: out of memory in forward``."""
+    refutation = result.refutation
+    if refutation is None:
+        return limit_words(result.answer.limited_by)
+    return f"{refutation.batch_size} refuted: {failure_words(refutation)}"
+
+
+def worker_words(workers: int) -> str:
+    """``no worker``, ``1 worker``, ``4 workers``."""
+    return counted(workers, "worker") if workers else "no worker"
 
 
 def limit_words(limited_by: str) -> str:

@@ -9,17 +9,7 @@ together: a long probe at training's answer with evaluation at its own; where th
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.model import (
-    Answer,
-    Cause,
-    Compile,
-    Evaluation,
-    Form,
-    ProbeResult,
-    Question,
-    Settings,
-    Stop,
-)
+from autotune.model import Answer, Cause, Compile, Evaluation, Form, ProbeResult, Question, Settings, Stop
 from autotune.search.apart import Apart, plain
 from autotune.search.batch import NOT_SEARCHED, BatchFinder
 from autotune.search.evidence import read

@@ -132,7 +132,7 @@ def _beyond(foretold: Forecast, low: int, high: int, step: int, bound: int) -> i
 
 def _spread(hull: Hull, low: int, noise_bytes: int) -> int:
     """Samples that noise hides, by what a sample takes around and above ``low``."""
-    rise_bytes = hull.peak(2 * low).bytes - hull.peak(low).bytes
+    rise_bytes = hull.peak_bytes(2 * low) - hull.peak_bytes(low)
     return max(1, noise_bytes * low // rise_bytes) if rise_bytes > noise_bytes else 1
 
 

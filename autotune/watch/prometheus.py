@@ -10,7 +10,7 @@ from types import ModuleType
 
 from autotune.errors import EnvironmentTrouble, UsageError
 from autotune.watch.addresses import Address, Gateway
-from autotune.watch.metrics import METRICS, Kind, samples
+from autotune.watch.metrics import METRICS, samples
 from autotune.watch.snapshot import Snapshot
 
 Look = Callable[[], Snapshot]
@@ -101,7 +101,7 @@ class _Families:
     def collect(self) -> Iterable[object]:
         core = self._library.core
         made = {
-            metric.name: (core.CounterMetricFamily if metric.kind is Kind.COUNTER else core.GaugeMetricFamily)(
+            metric.name: (core.CounterMetricFamily if metric.kind == "counter" else core.GaugeMetricFamily)(
                 metric.name, metric.help, labels=metric.labels
             )
             for metric in METRICS

@@ -17,7 +17,7 @@ from autotune import published
 from autotune.model import TrainingStatus
 from autotune.probe.device_lock import lives, printable, this_host, user_of
 from autotune.probe.turns import bare
-from autotune.units import LARGEST
+from autotune.units import LARGEST, counted
 from autotune.watch.snapshot import HOST, Device, Training
 
 _VERSION = 1
@@ -59,13 +59,11 @@ def trainings(devices: Sequence[Device], now: datetime | None = None) -> Found:
             published.remove(written.folder, written.name)
     found.sort(key=lambda one: (one[1].began, one[0].name))
     named = {bare(device.uuid): device.device for device in devices if device.uuid}
-    notes = tuple(_note(number, folder, why) for (folder, why), number in strange.items())
+    notes = tuple(
+        f"{counted(number, 'file tells', 'files tell')} nothing of a training: {why} (in {printable(folder)})"
+        for (folder, why), number in strange.items()
+    )
     return Found(tuple(_training(written, status, named) for written, status in found), notes)
-
-
-def _note(number: int, folder: str, why: str) -> str:
-    files = "1 file tells" if number == 1 else f"{number} files tell"
-    return f"{files} nothing of a training: {why} (in {printable(folder)})"
 
 
 def _training(written: published.Written, status: TrainingStatus, named: dict[str, str]) -> Training:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from autotune.model import Health
 from autotune.report.columns import NOTHING, align
-from autotune.units import format_bytes, format_seconds
+from autotune.units import counted, format_bytes, format_seconds
 from autotune.watch.snapshot import HOST, Device, Search, Snapshot, Training
 
 _BAR = 20
@@ -127,9 +127,9 @@ def _alarms(one: Training, silent_s: float) -> list[str]:
     if status.headroom_bytes < 0:
         found.append("above its limit")
     if status.retries:
-        found.append(_count(status.retries, "allocator retry", "allocator retries"))
+        found.append(counted(status.retries, "allocator retry", "allocator retries"))
     if status.checkpoints:
-        found.append(_count(status.checkpoints, "emergency checkpoint", "emergency checkpoints"))
+        found.append(counted(status.checkpoints, "emergency checkpoint"))
     if silent_s > max(_SILENT_S, 10 * (status.step_seconds or 0.0)):
         found.append(f"silent for {format_seconds(silent_s)}")
     return found
@@ -171,10 +171,6 @@ def _table(
     yield Line(f"  {heading}")
     for text, health in zip(texts, healths or [Health.OK] * len(rows), strict=True):
         yield Line(f"  {text}", health)
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _command(text: str) -> str:

@@ -1,27 +1,19 @@
 """The whole comparison, cell by cell: each finished one is written at once, and none is run twice."""
 
-import platform
-import sys
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune.errors import WorkloadError
 from autotune.model import Machine
 from autotune.units import MIB
+from benchmarks.common.clock import Clock
+from benchmarks.common.documents import Run, Status, write
 from benchmarks.comparison.cases import AUTOTUNE, BRUTE_FORCE, PEERS, Case
 from benchmarks.comparison.finding import autotune_cell, peer_cell, survive, warm_up
 from benchmarks.comparison.reference import Reference
-from benchmarks.comparison.results import Cell, Results, Run, Status
+from benchmarks.comparison.results import Cell, Results
 from benchmarks.comparison.survivors import Wanted, sizes
-
-_PACKAGES = ("torch", "lightning", "accelerate", "transformers", "torchvision", "timm")
-
-
-class OutOfTime(Exception):
-    """The time limit was reached before everything was run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +27,10 @@ class Asked:
     """Known memory outside PyTorch; None = measure it for each workload."""
     survival: Wanted
     out: Path
-    time_limit_s: float
+    clock: Clock
     cell_timeout_s: float
-    command: str
+    describe: Callable[[Machine], Run]
+    """Notes this call in the file."""
 
 
 class Comparison:
@@ -47,7 +40,6 @@ class Comparison:
         """``results``: what is finished already; cells that are not ``done`` are tried again."""
         self.results = results
         self._asked = asked
-        self._began = time.monotonic()
         self._noted = False
         self._warm: set[str] = set()
 
@@ -69,8 +61,8 @@ class Comparison:
 
     def _find(self, case: Case) -> None:
         """Every finder that is missing; the workload stays loaded for the probes of brute force."""
-        self._check_time()
-        self._say(f"{case.name}: loading")
+        self._asked.clock.check()
+        self._asked.clock.say(f"{case.name}: loading")
         with Reference(case, self._asked.device, self.results.cap_bytes) as reference:
             try:
                 machine = reference.machine()
@@ -80,9 +72,9 @@ class Comparison:
                 return
             if not self._noted:
                 self._noted = True
-                self._write(self.results.with_run(_run(self._asked.command, machine)))
+                self._write(self.results.with_run(self._asked.describe(machine)))
             for finder in self._missing(case):
-                self._check_time()
+                self._asked.clock.check()
                 if finder == BRUTE_FORCE:
                     cell = reference.limit(self._start(case))
                 elif finder == AUTOTUNE:
@@ -104,7 +96,7 @@ class Comparison:
         outside = self._asked.outside_bytes if self._asked.outside_bytes is not None else entry.outside_bytes
         if outside is None:
             outside = reference.outside_bytes()
-            self._say(f"{case.name}: {outside / MIB:.0f} MiB outside PyTorch")
+            self._asked.clock.say(f"{case.name}: {outside / MIB:.0f} MiB outside PyTorch")
         self._write(self.results.with_entry(case.name, entry.model_copy(update={"outside_bytes": outside})))
         self._warm_up(AUTOTUNE)
         limit = None if self._asked.device == "cpu" else self.results.cap_bytes + outside
@@ -131,7 +123,7 @@ class Comparison:
         for batch in sizes(self._answers(case), self._asked.survival):
             if batch in self.results.entry(case.name).survival:
                 continue
-            self._check_time()
+            self._asked.clock.check()
             run = survive(
                 case,
                 batch,
@@ -141,48 +133,21 @@ class Comparison:
                 timeout_s=self._asked.cell_timeout_s,
             )
             if isinstance(run, str):
-                self._say(f"{case.name}: training at {batch} cannot be judged: {run}")
+                self._asked.clock.say(f"{case.name}: training at {batch} cannot be judged: {run}")
                 continue
             self._write(self.results.with_survival(case.name, run))
             what = "survives" if run.survived else f"ends ({run.message})"
-            self._say(f"{case.name}: training at {batch} {what} after {run.steps} steps in {run.seconds:.0f} s")
+            self._asked.clock.say(
+                f"{case.name}: training at {batch} {what} after {run.steps} steps in {run.seconds:.0f} s"
+            )
 
     def _keep(self, case: Case, finder: str, cell: Cell) -> None:
         self._write(self.results.with_cell(case.name, finder, cell))
         told = f"{cell.answer}, {len(cell.trials)} trials, {cell.out_of_memory} out of memory"
         told = told if cell.status is Status.DONE else f"{cell.status}: {cell.message}"
         took = "" if cell.seconds is None else f" in {cell.seconds:.0f} s"
-        self._say(f"{case.name}: {finder}: {told}{took}")
+        self._asked.clock.say(f"{case.name}: {finder}: {told}{took}")
 
     def _write(self, results: Results) -> None:
         self.results = results
-        results.write(self._asked.out)
-
-    def _check_time(self) -> None:
-        if time.monotonic() - self._began > self._asked.time_limit_s:
-            raise OutOfTime
-
-    def _say(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._began:6.1f} s] {text}", file=sys.stderr, flush=True)
-
-
-def _run(command: str, machine: Machine) -> Run:
-    """Where and when, for whoever reads the table."""
-    return Run(
-        command=command,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        device=machine.device_name,
-        driver=machine.driver_version,
-        capacity_bytes=machine.capacity_bytes,
-        cuda=machine.cuda_version,
-        python=platform.python_version(),
-        versions={name: found for name in _PACKAGES if (found := _version(name))},
-    )
-
-
-def _version(package: str) -> str:
-    """Installed version; empty if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+        write(self._asked.out, results)

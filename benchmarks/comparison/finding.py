@@ -9,9 +9,10 @@ from typing import Any
 
 from autotune import api
 from autotune.model import Form
+from benchmarks.common.documents import Status
 from benchmarks.comparison.cases import AUTOTUNE, PEERS, Case
-from benchmarks.comparison.processes import Ended, run
-from benchmarks.comparison.results import Cell, Prediction, Status, Survival, Trial
+from benchmarks.comparison.processes import run
+from benchmarks.comparison.results import Cell, Prediction, Survival, Trial
 
 _SURVIVAL = "benchmarks.comparison.survival"
 
@@ -37,14 +38,12 @@ def autotune_cell(case: Case, *, device: str, limit_bytes: int | None, timeout_s
         if limit_bytes is not None:
             command += ["--memory-limit", str(limit_bytes)]
         ended = run([*command, "--device", device, "--json", "--storage", storage], timeout_s=timeout_s)
-        if ended.exit_code is None:
-            return _out_of_time(ended)
         try:
             document = json.loads(ended.stdout)
         except json.JSONDecodeError:
-            return _failed(ended)
+            return Cell(**ended.unanswered())
         if not document["complete"]:
-            return _failed(ended, document["error"]["message"])
+            return Cell(**ended.unanswered(document["error"]["message"]))
         return _from_document(document, storage, ended.seconds)
 
 
@@ -71,10 +70,8 @@ def peer_cell(finder: str, case: Case, *, device: str, cap_bytes: int, timeout_s
     if find_spec(peer.package) is None:
         return Cell(status=Status.NOT_INSTALLED, message=f"pip install {peer.package}")
     ended = run(_child(peer.module, case, device, cap_bytes, *peer.arguments), timeout_s=timeout_s)
-    if ended.exit_code is None:
-        return _out_of_time(ended)
     if ended.exit_code != 0:
-        return _failed(ended)
+        return Cell(**ended.unanswered())
     answered = json.loads(ended.last_line)
     return Cell(
         status=Status.DONE,
@@ -88,20 +85,11 @@ def survive(case: Case, batch: int, steps: int, *, device: str, cap_bytes: int, 
     """Train for many steps at this size; a text says why that could not be told."""
     arguments = ("--batch", str(batch), "--steps", str(steps))
     ended = run(_child(_SURVIVAL, case, device, cap_bytes, *arguments), timeout_s=timeout_s)
-    if ended.exit_code is None:
-        return _out_of_time(ended).message
-    return Survival.model_validate_json(ended.last_line) if ended.exit_code == 0 else ended.last_word
+    if ended.exit_code != 0:
+        return str(ended.unanswered()["message"])
+    return Survival.model_validate_json(ended.last_line)
 
 
 def _child(module: str, case: Case, device: str, cap_bytes: int, *more: str) -> list[str]:
     command = [sys.executable, "-m", module, str(case.file), "--precision", case.precision]
     return [*command, "--cap-bytes", str(cap_bytes), "--device", device, *more]
-
-
-def _failed(ended: Ended, message: str = "") -> Cell:
-    return Cell(status=Status.FAILED, seconds=round(ended.seconds, 1), message=message or ended.last_word)
-
-
-def _out_of_time(ended: Ended) -> Cell:
-    seconds = round(ended.seconds, 1)
-    return Cell(status=Status.TIMED_OUT, seconds=seconds, message=f"ended after {seconds:.0f} s")

@@ -8,7 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryFile
+from typing import Any
 
+from benchmarks.common.documents import Status
 from benchmarks.comparison.cases import ROOT
 
 TERM_GRACE_S = 10.0
@@ -38,6 +40,13 @@ class Ended:
         """The last line of stderr, where a traceback says what happened."""
         lines = self.stderr_tail.strip().splitlines()
         return lines[-1] if lines else f"exit code {self.exit_code}, without a word"
+
+    def unanswered(self, message: str = "") -> dict[str, Any]:
+        """Fields of a part of a document that it gave no answer for; ``message``: why, if it said so itself."""
+        seconds = round(self.seconds, 1)
+        if self.exit_code is None:
+            return {"status": Status.TIMED_OUT, "seconds": seconds, "message": f"ended after {seconds:.0f} s"}
+        return {"status": Status.FAILED, "seconds": seconds, "message": message or self.last_word}
 
 
 def run(command: Sequence[str], *, timeout_s: float) -> Ended:

@@ -9,14 +9,23 @@ from autotune.errors import EnvironmentTrouble
 from autotune.model import Budget, Form, Machine, ProbeResult, Question, Reason
 from autotune.probe.launcher import Launcher
 from autotune.units import GIB
+from benchmarks.common.documents import Status
 from benchmarks.comparison.cases import Case
 from benchmarks.comparison.limit import is_exact, largest, next_size
-from benchmarks.comparison.results import Cell, Status, Trial
+from benchmarks.comparison.results import Cell, Trial
 
 OUTSIDE_BATCH = 16
 """Where the memory outside PyTorch is measured: in the long form, which loads every kernel the training needs."""
 _ROOM_BYTES = 4 * GIB
 """Left beside the cap for memory outside PyTorch, so that the cap alone decides."""
+
+
+def room(machine: Machine, cap_bytes: int) -> tuple[Budget, int]:
+    """Budget of a probe under this cap on PyTorch's allocator, and what of it is for memory outside; the CPU has no cap."""
+    capacity = machine.capacity_bytes
+    limit = capacity if machine.device == "cpu" else cap_bytes + _ROOM_BYTES
+    budget = Budget(limit_bytes=limit, source="benchmark", capacity_bytes=capacity, others_bytes=0, headroom_bytes=0)
+    return budget, _ROOM_BYTES
 
 
 class Reference:
@@ -118,13 +127,5 @@ class Reference:
     def _probe(self, size: int) -> ProbeResult:
         machine = self._launcher.machine
         assert machine is not None, "machine() comes first"
-        limit = machine.capacity_bytes if machine.device == "cpu" else self.cap_bytes + _ROOM_BYTES
-        budget = Budget(
-            limit_bytes=limit,
-            source="benchmark",
-            capacity_bytes=machine.capacity_bytes,
-            others_bytes=0,
-            headroom_bytes=0,
-        )
         question = Question(batch_size=size, form=Form.LONG, reason=Reason.CERTIFY, settings=self._settings)
-        return self._launcher.probe(question, budget, _ROOM_BYTES)
+        return self._launcher.probe(question, *room(machine, self.cap_bytes))

@@ -1,29 +1,15 @@
 """The document of the comparison: what each finder answered, the true limits, who survived. Read, written, merged."""
 
-import os
 from collections.abc import Sequence
-from enum import StrEnum
-from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
+
+from benchmarks.common.documents import Part, Run, Status, check_alike
 
 
-class Status(StrEnum):
-    """What became of a cell; only ``done`` is not tried again."""
-
-    DONE = "done"
-    FAILED = "failed"
-    TIMED_OUT = "timed out"
-    NOT_INSTALLED = "not installed"
-
-
-class BadResults(Exception):
-    """A results file cannot be used; the text says which and why."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+class _Part(Part):
+    model_config = ConfigDict(strict=False, extra="ignore")
 
 
 class Trial(_Part):
@@ -95,24 +81,10 @@ class Entry(_Part):
     survival: dict[int, Survival] = Field(default_factory=dict)
 
 
-class Run(_Part):
-    """One call of the command."""
-
-    command: str
-    created: str
-    """UTC, ISO 8601."""
-    device: str
-    driver: str
-    capacity_bytes: int
-    cuda: str
-    python: str
-    versions: dict[str, str]
-    """Of what is installed."""
-
-
 class Results(_Part):
     """All of it."""
 
+    what = "results file of this comparison"
     kind: Literal["finders"] = "finders"
     cap_bytes: int
     """Of PyTorch's allocator."""
@@ -144,26 +116,6 @@ class Results(_Part):
         known = {**entry.survival, survival.batch: survival}
         return self.with_entry(workload, entry.model_copy(update={"survival": known}))
 
-    def write(self, path: Path) -> None:
-        """Replace the file as a whole, so that a run that is cut off leaves the former one."""
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(self.model_dump_json(indent=1) + "\n")
-        os.replace(partial, path)
-
-
-def read(path: Path) -> Results:
-    """Read a results file.
-
-    Raises:
-        BadResults: it is not there, or none of ours.
-    """
-    try:
-        return Results.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise BadResults(f"{path} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        raise BadResults(f"{path} is no results file of this comparison: {error.errors()[0]['msg']}") from error
-
 
 def merge(documents: Sequence[Results]) -> Results:
     """All cells of all documents; of two results of one cell, the finished one, else the one of the later document.
@@ -171,12 +123,9 @@ def merge(documents: Sequence[Results]) -> Results:
     Raises:
         BadResults: they were made under different caps or with different numbers of survival steps.
     """
+    check_alike(documents, "cap_bytes", "survival_steps")
     merged = documents[0]
     for other in documents[1:]:
-        for what in ("cap_bytes", "survival_steps"):
-            one, two = getattr(merged, what), getattr(other, what)
-            if one != two:
-                raise BadResults(f"these results cannot be in one table: {what} is {one} and {two}")
         merged = merged.model_copy(update={"runs": merged.runs + other.runs})
         for workload, entry in other.workloads.items():
             merged = merged.with_entry(workload, _both(merged.entry(workload), entry))

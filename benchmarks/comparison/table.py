@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from autotune.units import GIB, MIB
+from benchmarks.common.documents import Run, Status
 from benchmarks.comparison.cases import AUTOTUNE, BRUTE_FORCE, FINDERS, TRIAL_CASES
-from benchmarks.comparison.results import Cell, Entry, Results, Run, Status
+from benchmarks.comparison.results import Cell, Entry, Results
 from benchmarks.comparison.survivors import verdict
 
 
@@ -71,7 +72,7 @@ def _figures(finder: str, cell: Cell, entry: Entry) -> tuple[str, ...]:
 
 def _why(cell: Cell) -> str:
     reason = f": {cell.message}" if cell.message else ""
-    return f"{cell.status}{reason}".replace("|", "/").replace("\n", " ")
+    return in_a_cell(f"{cell.status}{reason}")
 
 
 def _seconds(cell: Cell) -> str:
@@ -128,6 +129,11 @@ def _number(value: int | None) -> str:
 
 def _error(told: int | None, true: int | None) -> str:
     return f"{100 * (told - true) / true:+.2f} %" if told is not None and true else ""
+
+
+def in_a_cell(text: str) -> str:
+    """A message, without what would end the cell."""
+    return text.replace("|", "/").replace("\n", " ")
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 from autotune import api
 from autotune.model import Form, Outcome, ProbeResult, Settings
 from autotune.search.settings.spending import compile_seconds, spent
-from benchmarks.comparison.processes import Ended, run
-from benchmarks.comparison.results import Status
+from benchmarks.common.documents import Status
+from benchmarks.comparison.processes import run
 from benchmarks.grid.cases import GridCase
 from benchmarks.grid.results import Check, Peer, Search, Trial
 
@@ -54,9 +54,9 @@ def search(case: GridCase, allow: Sequence[str], *, device: str, limit_bytes: in
         try:
             document = json.loads(ended.stdout)
         except json.JSONDecodeError:
-            return Search.model_validate(_unanswered(ended))
+            return Search.model_validate(ended.unanswered())
         if document["evidence"] is None:
-            return Search.model_validate(_unanswered(ended, document["error"]["message"]))
+            return Search.model_validate(ended.unanswered(document["error"]["message"]))
         return _found(document, storage, ended.seconds)
 
 
@@ -108,7 +108,7 @@ def peer(case: GridCase, batch: int, *, budget: str, device: str, cap_bytes: int
         "budget": budget,
     }
     if ended.exit_code != 0:
-        return Peer.model_validate({**_unanswered(ended), **known, "batch": batch})
+        return Peer.model_validate({**ended.unanswered(), **known, "batch": batch})
     answered = json.loads(ended.last_line)
     status = Status.FAILED if answered["message"] else Status.DONE
     return Peer.model_validate_json(json.dumps({**answered, **known, "status": status}))
@@ -132,17 +132,9 @@ def check(
         command = [*_child(_TRAIN, case, device, cap_bytes), "--config", str(path)]
         ended = run(cold(folder, [*command, "--batch", str(batch), "--steps", str(steps)]), timeout_s=timeout_s)
     if ended.exit_code != 0:
-        return Check.model_validate({**_unanswered(ended), "batch": batch})
+        return Check.model_validate({**ended.unanswered(), "batch": batch})
     return Check.model_validate_json(json.dumps({**json.loads(ended.last_line), "status": Status.DONE}))
 
 
 def _child(module: str, case: GridCase, device: str, cap_bytes: int) -> list[str]:
     return [sys.executable, "-m", module, str(case.file), "--cap-bytes", str(cap_bytes), "--device", device]
-
-
-def _unanswered(ended: Ended, message: str = "") -> dict[str, Any]:
-    """Fields of a part that gave no answer."""
-    seconds = round(ended.seconds, 1)
-    if ended.exit_code is None:
-        return {"status": Status.TIMED_OUT, "seconds": seconds, "message": f"ended after {seconds:.0f} s"}
-    return {"status": Status.FAILED, "seconds": seconds, "message": message or ended.last_word}

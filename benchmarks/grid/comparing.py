@@ -6,13 +6,12 @@ from pathlib import Path
 
 from autotune.model import Machine
 from autotune.units import MIB
+from benchmarks.common.clock import Clock
+from benchmarks.common.documents import Answer, Run, write
 from benchmarks.comparison.reference import Reference
-from benchmarks.comparison.results import Run
 from benchmarks.grid import commands
 from benchmarks.grid.cases import GridCase
-from benchmarks.grid.files import write
-from benchmarks.grid.machine import Clock
-from benchmarks.grid.results import GRID_SPACE, NO_CONFIG, Answer, Results
+from benchmarks.grid.results import GRID_SPACE, NO_CONFIG, Results
 
 SEARCH = "search"
 PEER = "peer"

@@ -1,48 +1,17 @@
 """Running the probes of a grid, each in a process of its own under the cap, and writing each down at once."""
 
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune import api
-from autotune.model import Budget, Cause, Form, Machine, Outcome, ProbeResult, Question, Reason, Settings
+from autotune.model import Cause, Form, Machine, Outcome, ProbeResult, Question, Reason, Settings
 from autotune.probe.launcher import Launcher
-from autotune.units import GIB
-from benchmarks.comparison.results import Run
+from benchmarks.common.clock import Clock
+from benchmarks.common.documents import Run, read, write
+from benchmarks.comparison.reference import room
 from benchmarks.grid.cases import GridCase
 from benchmarks.grid.cells import Cell, next_cell
-from benchmarks.grid.files import write
-from benchmarks.grid.recording import Recording, check_same, read, to_row
-
-_ROOM_BYTES = 4 * GIB
-"""Left beside the cap for memory outside PyTorch, so that the cap alone decides."""
-
-
-class OutOfTime(Exception):
-    """The time limit was reached before everything was run."""
-
-
-@dataclass(kw_only=True)
-class Clock:
-    """Time since the command began, and when no more is begun."""
-
-    limit_s: float
-    began: float = field(default_factory=time.monotonic)
-
-    def check(self) -> None:
-        """See that there is time left.
-
-        Raises:
-            OutOfTime: there is none.
-        """
-        if time.monotonic() - self.began > self.limit_s:
-            raise OutOfTime
-
-    def say(self, text: str) -> None:
-        """Progress, on stderr."""
-        print(f"[{time.monotonic() - self.began:6.1f} s] {text}", file=sys.stderr, flush=True)
+from benchmarks.grid.recording import Recording, check_same, to_row
 
 
 def record_grid(
@@ -72,7 +41,7 @@ def record_grid(
         WorkloadError: the workload cannot be loaded.
         EnvironmentTrouble: there is no such device.
     """
-    known = read(out) if out.exists() else None
+    known = read(out, Recording) if out.exists() else None
     if known is not None and known.workload == case.name and next_cell(case, known.rows) is None:
         return known
     clock.check()
@@ -109,13 +78,6 @@ def record_grid(
 
 
 def _probe(launcher: Launcher, machine: Machine, cell: Cell, cap_bytes: int) -> ProbeResult:
-    budget = Budget(
-        limit_bytes=machine.capacity_bytes if machine.device == "cpu" else cap_bytes + _ROOM_BYTES,
-        source="benchmark",
-        capacity_bytes=machine.capacity_bytes,
-        others_bytes=0,
-        headroom_bytes=0,
-    )
     comparing = cell.form is Form.COMPARE
     question = Question(
         batch_size=cell.batch,
@@ -124,7 +86,7 @@ def _probe(launcher: Launcher, machine: Machine, cell: Cell, cap_bytes: int) -> 
         settings=cell.settings,
         reference=Settings() if comparing else None,
     )
-    return launcher.probe(question, budget, _ROOM_BYTES)
+    return launcher.probe(question, *room(machine, cap_bytes))
 
 
 def _told(cell: Cell, probe: ProbeResult) -> str:

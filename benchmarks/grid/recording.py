@@ -10,9 +10,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from autotune.errors import UsageError
 from autotune.model import Cause, Composition, Form, Outcome, ProbeResult, Settings, Traits
-from benchmarks.comparison.results import BadResults, Run
-from benchmarks.grid.files import Part
-from benchmarks.grid.files import read as read_document
+from benchmarks.common.documents import BadResults, Part, Run
 
 _NAMES = frozenset(field.name for field in fields(Settings))
 _MESSAGE = 300  # characters of a failure
@@ -78,6 +76,7 @@ class Row(Part):
 class Recording(Part):
     """All probes of one workload on one machine."""
 
+    what = "recorded grid"
     kind: Literal["settings-grid"] = "settings-grid"
     workload: str
     parameters: int
@@ -141,15 +140,6 @@ def to_row(probe: ProbeResult) -> Row:
         recompiles=measured.recompiles,
         seconds=round(probe.seconds, 3),
     )
-
-
-def read(path: Path) -> Recording:
-    """Read a recorded grid.
-
-    Raises:
-        BadResults: it is not there, or no recorded grid.
-    """
-    return read_document(path, Recording, "recorded grid")
 
 
 def check_same(known: Recording, fresh: Recording, path: Path) -> None:

@@ -1,13 +1,11 @@
 """The document of what was compared with the grid: autotune's searches, its peer, trainings with and without the answer."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from benchmarks.comparison.results import Run, Status
-from benchmarks.grid.files import Part
-from benchmarks.grid.files import read as read_document
+from benchmarks.common.documents import Answer, Part, Run, check_alike
 
 GRID_SPACE = "grid"
 DEFAULT_SPACE = "default"
@@ -31,21 +29,6 @@ class Trial(Part):
     seconds: float
     samples_per_second: float | None
     first_step_seconds: float | None
-
-
-class Answer(Part):
-    """What became of one command."""
-
-    status: Status
-    message: str = ""
-    """Why it gave no answer, or how a training ended."""
-    seconds: float | None = None
-    """Wall time of the command; of a training without the start of its process."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it need not be run again."""
-        return self.status is Status.DONE
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
@@ -147,6 +130,7 @@ class Entry(Part):
 class Results(Part):
     """All of it."""
 
+    what = "results file of this benchmark"
     kind: Literal["settings"] = "settings"
     cap_bytes: int
     """Of PyTorch's allocator."""
@@ -168,10 +152,33 @@ class Results(Part):
         return self.model_copy(update={"workloads": {**self.workloads, workload: entry}})
 
 
-def read(path: Path) -> Results:
-    """Read a results file.
+def merge(documents: Sequence[Results]) -> Results:
+    """Everything of all documents; of two answers to one question the finished one, else the later one.
 
     Raises:
-        BadResults: it is not there, or none of ours.
+        BadResults: they were made under different caps or with different numbers of steps.
     """
-    return read_document(path, Results, "results file of this benchmark")
+    check_alike(documents, "cap_bytes", "check_steps")
+    merged = documents[0]
+    for other in documents[1:]:
+        merged = merged.model_copy(update={"runs": merged.runs + other.runs})
+        for workload, new in other.workloads.items():
+            old = merged.entry(workload)
+            merged = merged.with_entry(
+                workload,
+                outside_bytes=new.outside_bytes if new.outside_bytes is not None else old.outside_bytes,
+                searches=_together(old.searches, new.searches),
+                peer=_finished(old.peer, new.peer),
+                checks=_together(old.checks, new.checks),
+            )
+    return merged
+
+
+def _together(old: dict[str, AnswerT], new: dict[str, AnswerT]) -> dict[str, AnswerT]:
+    both = {name: _finished(old.get(name), new.get(name)) for name in {**old, **new}}
+    return {name: answer for name, answer in both.items() if answer is not None}
+
+
+def _finished(old: AnswerT | None, new: AnswerT | None) -> AnswerT | None:
+    """The one that is done, else the later one."""
+    return new if new is not None and (new.done or old is None or not old.done) else old

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from autotune.knobs import knob_of
 from autotune.model import Outcome, Settings
 from autotune.units import GIB
-from benchmarks.comparison.results import Run
+from benchmarks.comparison.table import described, in_a_cell, markdown
 from benchmarks.grid.cases import TRIAL_CASES
 from benchmarks.grid.cells import is_complete
 from benchmarks.grid.recording import Recording, Row, by_speed
@@ -25,7 +25,7 @@ def render(grids: Sequence[Recording], results: Results | None) -> str:
     steps = str(results.check_steps) if results is not None else "50"
     rows = [row for name in names for row in _workload(name, by_name.get(name), known.get(name, Entry()))]
     header = [title.format(steps) for title in _HEADER]
-    return "\n\n".join([_where(grids, results), _markdown(header, rows)]) + "\n"
+    return "\n\n".join([_where(grids, results), markdown(header, rows)]) + "\n"
 
 
 def _where(grids: Sequence[Recording], results: Results | None) -> str:
@@ -40,14 +40,8 @@ def _where(grids: Sequence[Recording], results: Results | None) -> str:
             f" {memory} for memory; {state}."
         )
     runs = [run for grid in grids for run in grid.runs] + list(results.runs if results is not None else ())
-    lines += [_run(run) for run in runs]
+    lines += map(described, runs)
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _run(run: Run) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    driver = f" (driver {run.driver})" if run.driver else ""
-    return f"`{run.command}`: {run.created[:10]}, {run.device}{driver}, Python {run.python}, {versions}."
 
 
 def _workload(name: str, grid: Recording | None, entry: Entry) -> Iterator[Line]:
@@ -109,7 +103,7 @@ def _peer(peer: Peer, top: float | None, cost: float | None) -> Line:
 
 def _failed(status: str, message: str) -> Line:
     reason = f"{status}: {message}" if message else str(status)
-    return (reason.replace("|", "/").replace("\n", " "), "", "", "", "", "", "")
+    return (in_a_cell(reason), "", "", "", "", "", "")
 
 
 def _check(check: Check | None) -> str:
@@ -117,7 +111,7 @@ def _check(check: Check | None) -> str:
     if check is None:
         return ""
     if not check.done or not check.survived:
-        return f"no: {check.message}".replace("|", "/").replace("\n", " ")
+        return in_a_cell(f"no: {check.message}")
     words = f"yes, {_rate(check.samples_per_second)}/s"
     if check.deviation is not None:
         words += f" ({100 * check.deviation:+.1f} %)"
@@ -141,8 +135,3 @@ def _regret(rate: float | None, top: float | None) -> str:
 
 def _share(part: float | None, whole: float | None) -> str:
     return f"{100 * part / whole:.0f} %" if part is not None and whole else ""
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -11,9 +11,10 @@ from typing import Any
 from autotune import api
 from autotune.model import Form, ProbeResult
 from autotune.tuner import non_pytorch_bytes
+from benchmarks.common.documents import Status
 from benchmarks.comparison.processes import Ended, run
 from benchmarks.comparison.reference import Reference
-from benchmarks.comparison.results import Status, Trial
+from benchmarks.comparison.results import Trial
 from benchmarks.ranked.cases import RANKS, RankedCase
 from benchmarks.ranked.results import NOTHING_FITS, Alone, Found, Limit, Rank, Row, Trained
 
@@ -100,14 +101,7 @@ def brute_force(reference: Reference, row: Row) -> Limit:
     assert row.found is not None and row.found.answer is not None and row.found.cap_bytes is not None
     reference.cap_bytes = row.found.cap_bytes
     cell = reference.limit(row.found.answer)
-    return Limit(
-        status=cell.status,
-        seconds=cell.seconds,
-        message=cell.message,
-        answer=cell.answer,
-        trials=cell.trials,
-        exact=cell.exact,
-    )
+    return Limit(**{name: getattr(cell, name) for name in Limit.model_fields})
 
 
 def train(case: RankedCase, row: Row, steps: int, how: How) -> Trained:
@@ -153,7 +147,4 @@ def _storage(folder: str) -> str:
 def _unanswered(ended: Ended, how: How, message: str = "") -> dict[str, Any]:
     """Fields of a part that gave no answer; the end of its error output is told, since nothing keeps it."""
     how.say(f"standard error ends:\n{ended.stderr_tail}")
-    seconds = round(ended.seconds, 1)
-    if ended.exit_code is None:
-        return {"status": Status.TIMED_OUT, "seconds": seconds, "message": f"ended after {seconds:.0f} s"}
-    return {"status": Status.FAILED, "seconds": seconds, "message": message or ended.last_word}
+    return ended.unanswered(message)

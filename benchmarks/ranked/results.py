@@ -1,12 +1,11 @@
 """The document of this benchmark: for each row what was found, the true limit, and the training at the answer."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from benchmarks.comparison.results import BadResults, Run, Status, Trial
-from benchmarks.grid.files import Part, read
+from benchmarks.common.documents import Answer, Part, Run, check_alike
+from benchmarks.comparison.results import Trial
 
 CLOSE = 0.01
 """Share of the true limit by which an answer may differ from it."""
@@ -23,21 +22,6 @@ class Rank(Part):
     """Outside the allocator, NCCL's buffers included; of a training not measured."""
     retries: int | None = None
     """Of a training's allocator, in all steps."""
-
-
-class Answer(Part):
-    """What became of one part."""
-
-    status: Status
-    seconds: float | None = None
-    """Wall time of the command from start to exit; of brute force, of its probes."""
-    message: str = ""
-    """Why it gave no answer, or how a training ended."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it need not be run again."""
-        return self.status is Status.DONE
 
 
 class Alone(Answer):
@@ -99,6 +83,7 @@ class Row(Part):
 class Results(Part):
     """All of it."""
 
+    what = "results file of this benchmark"
     kind: Literal["ranks"] = "ranks"
     survival_steps: int
     runs: tuple[Run, ...] = ()
@@ -109,28 +94,16 @@ class Results(Part):
         return self.model_copy(update={"rows": {**self.rows, name: row}})
 
 
-def read_results(path: Path) -> Results:
-    """Read a results file.
-
-    Raises:
-        BadResults: it is not there, or none of ours.
-    """
-    return read(path, Results, "results file of this benchmark")
-
-
 def merge(documents: list[Results]) -> Results:
     """All rows of all documents, in order; of two of one row, that of the later document.
 
     Raises:
         BadResults: they were made with different numbers of survival steps.
     """
-    steps = {document.survival_steps for document in documents}
-    if len(steps) > 1:
-        told = " and ".join(map(str, sorted(steps)))
-        raise BadResults(f"these results cannot be in one table: survival_steps is {told}")
+    check_alike(documents, "survival_steps")
     rows = {name: row for document in documents for name, row in document.rows.items()}
     runs = tuple(run for document in documents for run in document.runs)
-    return Results(survival_steps=steps.pop(), runs=runs, rows=rows)
+    return Results(survival_steps=documents[0].survival_steps, runs=runs, rows=rows)
 
 
 def close(answer: int, limit: int) -> bool:

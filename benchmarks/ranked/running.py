@@ -7,14 +7,13 @@ from pathlib import Path
 from autotune.errors import WorkloadError
 from autotune.model import Machine
 from autotune.units import GIB, MIB
+from benchmarks.common.clock import Clock
+from benchmarks.common.documents import Answer, BadResults, Run, write
 from benchmarks.comparison.reference import Reference
-from benchmarks.comparison.results import BadResults, Run, Status
-from benchmarks.grid.files import write
-from benchmarks.grid.machine import Clock
 from benchmarks.ranked import parts
 from benchmarks.ranked.cases import RANKS, RankedCase
 from benchmarks.ranked.parts import How
-from benchmarks.ranked.results import Answer, Limit, Results, Row
+from benchmarks.ranked.results import Limit, Results, Row
 
 REPEATS = 3
 """Probes of a size by brute force. How ranks come to their memory is not the same each time: NCCL lets go of the buckets that
@@ -108,7 +107,7 @@ class Running:
         row = row.model_copy(update={part: answer})
         self.results = self.results.with_row(case.name, row)
         write(self.out, self.results)
-        what = told if answer.status is Status.DONE else f"{answer.status}: {answer.message}"
+        what = told if answer.done else f"{answer.status}: {answer.message}"
         self.clock.say(f"{case.name}: {part}: {what} ({answer.seconds} s)")
         return row
 

@@ -1,21 +1,10 @@
 """The results as Markdown. Pure."""
 
 from autotune.units import GIB
-from benchmarks.comparison.table import described, markdown
+from benchmarks.common.documents import Answer
+from benchmarks.comparison.table import described, in_a_cell, markdown
 from benchmarks.ranked.cases import RANKS, TRIAL_CASES, RankedCase
-from benchmarks.ranked.results import (
-    CLOSE,
-    Alone,
-    Answer,
-    Found,
-    Limit,
-    Rank,
-    Results,
-    Row,
-    Trained,
-    close,
-    nothing_fits,
-)
+from benchmarks.ranked.results import CLOSE, Alone, Found, Limit, Rank, Results, Row, Trained, close, nothing_fits
 
 _HEADER = (
     "workload",
@@ -81,7 +70,7 @@ def _training(trained: Trained | None) -> str:
     if trained is None or not trained.done:
         return _why(trained)
     if not trained.survived:
-        return _cell(f"no, ends in step {trained.steps + 1}: {trained.message}")
+        return in_a_cell(f"no, ends in step {trained.steps + 1}: {trained.message}")
     retries = max((rank.retries or 0 for rank in trained.ranks), default=0)
     return "yes" if not retries else f"yes, {retries} {'retry' if retries == 1 else 'retries'}"
 
@@ -89,7 +78,7 @@ def _training(trained: Trained | None) -> str:
 def _alone(alone: Alone | None) -> str:
     if alone is None or not alone.done:
         return _why(alone)
-    return f"nothing fits (exit code {alone.exit_code})" if nothing_fits(alone) else _cell(f"no: {alone.message}")
+    return f"nothing fits (exit code {alone.exit_code})" if nothing_fits(alone) else in_a_cell(f"no: {alone.message}")
 
 
 def _notes(name: str, row: Row) -> list[str]:
@@ -115,8 +104,4 @@ def _why(answer: Answer | None) -> str:
     """Why there is no answer; empty where it was not asked for."""
     if answer is None or answer.done:
         return ""
-    return _cell(f"{answer.status}: {answer.message}" if answer.message else str(answer.status))
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")
+    return in_a_cell(f"{answer.status}: {answer.message}" if answer.message else str(answer.status))

@@ -1,5 +1,6 @@
 """The command line with a fake ``api`` behind it."""
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,16 @@ import pytest
 
 from autotune import api
 from autotune.cli.app import run
+from autotune.cli.signals import Stopped
+from autotune.errors import (
+    AutotuneError,
+    EnvironmentTrouble,
+    NothingFits,
+    StoreError,
+    TimeRanOut,
+    UsageError,
+    WorkloadError,
+)
 from autotune.model import (
     Bucketed,
     Form,
@@ -19,13 +30,31 @@ from autotune.model import (
     Reason,
     SearchRecord,
     SearchResult,
+    SearchState,
     WorkloadInfo,
 )
 from autotune.ports import SearchObserver
 from autotune.recommended.checked import Checked
+from autotune.storage.store import Store
 from tests.cli.bucketed import BUCKETED
 from tests.cli.checked import CHECKED
-from tests.cli.results import BUDGET, MACHINE, PLAN, PROBES, RECORD, RESULT, WORKLOAD
+from tests.cli.results import BUDGET, MACHINE, NOON, PLAN, PROBES, RECORD, RESULT, WORKLOAD
+
+
+def ends() -> list[tuple[BaseException, int, str]]:
+    """What goes wrong, anew for each test file, since errors keep notes; and the exit code and kind it ends with."""
+    return [
+        (AutotuneError("it failed"), 1, "error"),
+        (UsageError("it failed"), 2, "usage"),
+        (NothingFits("it failed"), 3, "nothing_fits"),
+        (WorkloadError("it failed"), 4, "workload"),
+        (EnvironmentTrouble("it failed"), 5, "environment"),
+        (StoreError("it failed"), 5, "store"),
+        (TimeRanOut("it failed"), 124, "time_ran_out"),
+        (Stopped(signal.SIGINT), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (Stopped(signal.SIGTERM), 143, "interrupted"),
+    ]
 
 
 @dataclass
@@ -140,3 +169,30 @@ def invoke(
         return Ended(code, captured.out, captured.err)
 
     return invoked
+
+
+Keep = Callable[..., None]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    """Put a search and its probes into the ledger ``ledger`` of the working folder."""
+
+    def kept(record: SearchRecord, *probes: ProbeResult) -> None:
+        unanswered = record.state is SearchState.ANSWERED and record.answer is None
+        state = SearchState.NO_ANSWER if unanswered else record.state
+        with Store.open(str(tmp_path / "ledger")) as store:
+            store.begin(replace(record, state=SearchState.RUNNING, answer=None, finished=None, message=""))
+            for probe in probes:
+                store.add_probe(record.id, probe)
+            if state is not SearchState.RUNNING:
+                store.finish(
+                    record.id,
+                    owner=record.owner,
+                    state=state,
+                    answer=record.answer,
+                    message=record.message,
+                    finished=NOON,
+                )
+
+    return kept

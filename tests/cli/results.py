@@ -177,6 +177,11 @@ RECORD = SearchRecord(
 )
 
 
+def later(search_id: str, minutes: int, **changes: object) -> SearchRecord:
+    """Another search like that, begun so much later."""
+    return replace(RECORD, id=search_id, created=NOON + timedelta(minutes=minutes), **changes)  # type: ignore[arg-type]
+
+
 def with_settings(settings: Settings) -> SearchResult:
     """The same search under other settings."""
     probes = tuple(replace(probe, settings=settings) for probe in PROBES)

@@ -1,29 +1,18 @@
 """``autotune check``: what it prints, how it ends, and what becomes of the file."""
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from autotune.cli.signals import Stopped
-from autotune.errors import (
-    AutotuneError,
-    CheckFailed,
-    EnvironmentTrouble,
-    NothingFits,
-    StoreError,
-    TimeRanOut,
-    UsageError,
-    WorkloadError,
-)
+from autotune.errors import CheckFailed, EnvironmentTrouble, NothingFits, TimeRanOut, WorkloadError
 from autotune.recommended.checked import Checked
 from autotune.report.document import bucket_document, read, schema
 from tests.cli.bucketed import BUCKETED, PARTLY
 from tests.cli.checked import CHECKED, OUTDATED, UNSAFE
-from tests.cli.conftest import FakeApi, Invoke
+from tests.cli.conftest import FakeApi, Invoke, ends
 from tests.cli.results import MACHINE, PLAN, RESULT
 
 DONE = "autotune.json holds here: batch 24 ran 8 steps in a fresh process, peak 34.6 GiB of 40 GiB (86 %)"
@@ -86,17 +75,7 @@ def test_json_of_a_failure_has_the_error_and_what_was_found(invoke: Invoke, fake
     assert jsonschema.Draft202012Validator(schema()).is_valid(content)
 
 
-ENDS: list[tuple[BaseException, int, str]] = [
-    (UsageError("it failed"), 2, "usage"),
-    (WorkloadError("it failed"), 4, "workload"),
-    (EnvironmentTrouble("it failed"), 5, "environment"),
-    (StoreError("it failed"), 5, "store"),
-    (CheckFailed("it failed"), 6, "check_failed"),
-    (AutotuneError("it failed"), 1, "error"),
-    (Stopped(signal.SIGINT), 130, "interrupted"),
-    (KeyboardInterrupt(), 130, "interrupted"),
-    (Stopped(signal.SIGTERM), 143, "interrupted"),
-]
+ENDS = [*ends(), (CheckFailed("it failed"), 6, "check_failed")]
 
 
 @pytest.mark.parametrize(("error", "code", "kind"), ENDS, ids=[repr(error) for error, _, _ in ENDS])

@@ -6,29 +6,10 @@ import signal
 import pytest
 
 from autotune.cli.signals import Stopped
-from autotune.errors import (
-    AutotuneError,
-    EnvironmentTrouble,
-    NothingFits,
-    StoreError,
-    TimeRanOut,
-    UsageError,
-    WorkloadError,
-)
-from tests.cli.conftest import FakeApi, Invoke
+from autotune.errors import NothingFits, StoreError, UsageError, WorkloadError
+from tests.cli.conftest import FakeApi, Invoke, ends
 
-ENDS: list[tuple[BaseException, int, str]] = [
-    (AutotuneError("it failed"), 1, "error"),
-    (UsageError("it failed"), 2, "usage"),
-    (NothingFits("it failed"), 3, "nothing_fits"),
-    (WorkloadError("it failed"), 4, "workload"),
-    (EnvironmentTrouble("it failed"), 5, "environment"),
-    (StoreError("it failed"), 5, "store"),
-    (TimeRanOut("it failed"), 124, "time_ran_out"),
-    (Stopped(signal.SIGINT), 130, "interrupted"),
-    (KeyboardInterrupt(), 130, "interrupted"),
-    (Stopped(signal.SIGTERM), 143, "interrupted"),
-]
+ENDS = ends()
 NAMES = [repr(error) for error, _, _ in ENDS]
 
 

@@ -1,43 +1,20 @@
 """``autotune explain`` over a real ledger."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from autotune import api
 from autotune.errors import UsageError
-from autotune.model import ProbeResult, Reason, SearchRecord, SearchState
-from autotune.storage.store import Store
+from autotune.model import Reason
 from autotune.units import GIB
-from tests.cli.conftest import Invoke
-from tests.cli.results import ANSWER, MACHINE, NOON, PROBES, RECORD, fitting
+from tests.cli.conftest import Invoke, Keep
+from tests.cli.results import ANSWER, MACHINE, PROBES, RECORD, fitting, later
 from tests.unit.planted_passes import Planted, trained
 
 RECORDING = replace(fitting(2, reason=Reason.TRACE), trace=trained(Planted(cache=100_000), (2, 3)))
-Keep = Callable[..., None]
-
-
-@pytest.fixture
-def keep(tmp_path: Path) -> Keep:
-    """Put a search into the ledger ``ledger`` of the working folder."""
-
-    def kept(record: SearchRecord, *probes: ProbeResult) -> None:
-        with Store.open(str(tmp_path / "ledger")) as store:
-            store.begin(replace(record, state=SearchState.RUNNING, answer=None, finished=None, message=""))
-            for probe in probes:
-                store.add_probe(record.id, probe)
-            state = SearchState.ANSWERED if record.answer else SearchState.NO_ANSWER
-            store.finish(record.id, owner=record.owner, state=state, answer=record.answer, message="", finished=NOON)
-
-    return kept
-
-
-def later(search_id: str, minutes: int, **changes: object) -> SearchRecord:
-    return replace(RECORD, id=search_id, created=NOON + timedelta(minutes=minutes), **changes)  # type: ignore[arg-type]
 
 
 def test_the_newest_search_with_an_answer_is_explained(invoke: Invoke, keep: Keep) -> None:

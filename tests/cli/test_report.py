@@ -2,48 +2,19 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from autotune.model import ProbeResult, SearchRecord, SearchState
+from autotune.model import SearchState
 from autotune.report.document import document, to_text
 from autotune.storage.owners import at_work, done, new_owner
 from autotune.storage.store import Store
-from tests.cli.conftest import Invoke
-from tests.cli.results import NOON, PROBES, RECORD, RESULT
+from tests.cli.conftest import Invoke, Keep
+from tests.cli.results import PROBES, RECORD, RESULT, later
 
 GOLDEN = sorted((Path(__file__).parents[1] / "contract" / "golden").glob("*.sql"))
-Keep = Callable[..., None]
-
-
-@pytest.fixture
-def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
-    """Put a search into the ledger ``ledger`` of the working folder."""
-
-    def kept(record: SearchRecord, *probes: ProbeResult) -> None:
-        with Store.open(str(tmp_path / "ledger")) as store:
-            store.begin(replace(record, state=SearchState.RUNNING, answer=None, finished=None, message=""))
-            for probe in probes:
-                store.add_probe(record.id, probe)
-            if record.state is not SearchState.RUNNING:
-                store.finish(
-                    record.id,
-                    owner=record.owner,
-                    state=record.state,
-                    answer=record.answer,
-                    message=record.message,
-                    finished=NOON,
-                )
-
-    return kept
-
-
-def later(search_id: str, minutes: int, **changes: object) -> SearchRecord:
-    return replace(RECORD, id=search_id, created=NOON + timedelta(minutes=minutes), **changes)  # type: ignore[arg-type]
 
 
 def test_the_newest_search_becomes_a_page_in_the_working_folder(invoke: Invoke, keep: Keep, tmp_path: Path) -> None:

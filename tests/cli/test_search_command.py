@@ -1,3 +1,4 @@
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import EnvironmentTrouble, NothingFits, TimeRanOut, WorkloadError
+from autotune.planning import make_plan
 from autotune.report.document import read
 from tests.cli.conftest import FakeApi, Invoke
 from tests.cli.evaluated import NARROWER, NONE, NOTHING
@@ -166,35 +168,15 @@ def test_every_option_arrives(invoke: Invoke, fake: FakeApi) -> None:
 
 def test_without_options_the_defaults_of_the_api_hold(invoke: Invoke, fake: FakeApi) -> None:
     invoke("search", "model.py")
+    of_the_api = inspect.signature(make_plan).parameters.values()
     assert fake.calls["plan"] == {
+        **{one.name: one.default for one in of_the_api if one.kind is one.KEYWORD_ONLY},
         "ref": "model.py",
         "script_args": (),
         "command": (),
         "templates": (),
-        "device": "auto",
-        "precision": "default",
-        "parallel": "default",
-        "allocator": "",
-        "accumulate": 1,
-        "memory_limit": None,
-        "multiple_of": 1,
-        "start_batch": None,
-        "max_batch": None,
-        "timeout_s": 300.0,
-        "time_budget_s": None,
-        "device_wait_s": 600.0,
-        "seed": 0,
-        "eval_batch": None,
-        "recommend": True,
         "tune": True,
-        "objective": "throughput",
-        "fix": (),
-        "allow": (),
-        "forbid": (),
-        "effective_batch": None,
-        "world": None,
         "ranks": "1",
-        "trials": 12,
     }
     assert (fake.calls["search"]["storage"], fake.calls["search"]["fresh"]) == (None, False)
 

@@ -22,7 +22,6 @@ from autotune.model import (
     Machine,
     Mark,
     Measurement,
-    MemoryFormat,
     Objective,
     OptimizerKind,
     Outcome,
@@ -39,39 +38,27 @@ from autotune.model import (
     Recognised,
     SearchRecord,
     SearchState,
-    Settings,
     Source,
     Trace,
     Traits,
     WorkloadInfo,
 )
+from tests.unit.export_samples import ALL
 
 GIB = 1 << 30
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 LEASED_UNTIL = datetime.now(UTC) + timedelta(days=1)
 """Beyond the end of all tests."""
 
-SETTINGS = Settings(
-    precision=Precision.FP16,
-    init_scale=1024.0,
+SETTINGS = replace(
+    ALL,
     checkpointing=Checkpointing.BLOCKS,
     compile=Compile.REDUCE_OVERHEAD,
-    activation_budget=0.5,
     optimizer=OptimizerKind.FOREACH,
-    memory_format=MemoryFormat.CHANNELS_LAST,
     attention=Attention.EFFICIENT,
-    cudnn_benchmark=True,
-    set_to_none=False,
     loader_workers=0,
-    pin_memory=True,
     allocator="expandable_segments:True",
     parallel=Parallel.ZERO,
-    bucket_mb=50,
-    bucket_view=True,
-    static_graph=True,
-    reshard=False,
-    offload=True,
-    accumulate=3,
 )
 TRAITS = Traits(
     blocks="Block",

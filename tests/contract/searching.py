@@ -20,22 +20,10 @@ from autotune.session import Session
 from autotune.storage.address import parse_address
 from autotune.storage.engine import make_engine
 from autotune.storage.store import Store
-from tests.fakes import FakeProber
+from tests.fakes import MACHINE, WORKLOAD, FakeProber
 
 GIB = 1 << 30
 PER_SAMPLE_BYTES = 64 << 20
-MACHINE = Machine(
-    device="cpu",
-    device_name="planted",
-    device_uuid="",
-    device_index=0,
-    capacity_bytes=16 * GIB,
-    driver_version="",
-    torch_version="2.13.0",
-    cuda_version="",
-    python_version="3.11.7",
-    platform="Linux",
-)
 PROCESSES = 8
 STEPS = 7
 """Of a life that is killed: coming to the ledger and leaving it count one each. A start takes four, a probe two, then
@@ -68,19 +56,7 @@ def plan(name: str = "planted.py") -> Plan:
 
 def workload(name: str = "planted.py") -> WorkloadInfo:
     """A small model, another one for another name."""
-    return WorkloadInfo(
-        ref=name,
-        fingerprint=name,
-        recognised=(),
-        parameters=10,
-        trainable_parameters=10,
-        parameters_bytes=40,
-        trainable_bytes=40,
-        optimizer="SGD",
-        batch="float32 [B, 4]",
-        data_set_size=None,
-        evaluates=False,
-    )
+    return replace(WORKLOAD, ref=name, fingerprint=name)
 
 
 def planted() -> FakeProber:

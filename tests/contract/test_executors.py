@@ -11,7 +11,8 @@ from autotune.model import Cause, Form, Outcome, Question, SearchResult, SearchS
 from autotune.report.records import search_lines
 from autotune.session import Session
 from autotune.storage.store import Store
-from tests.contract.searching import BUDGET, MACHINE, Notes, asked_for, plan, planted, search, workload
+from tests.contract.searching import BUDGET, Notes, asked_for, plan, planted, search, workload
+from tests.fakes import MACHINE
 from tests.unit.planted_bench import PlantedBench
 
 

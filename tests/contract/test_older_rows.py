@@ -5,13 +5,7 @@ from dataclasses import asdict, fields, replace
 
 from sqlalchemy import text
 
-from autotune.model import (
-    Objective,
-    Plan,
-    Precision,
-    Settings,
-    Traits,
-)
+from autotune.model import Objective, Plan, Precision, Settings, Traits
 from autotune.storage.address import parse_address
 from autotune.storage.engine import make_engine
 from autotune.storage.store import Store

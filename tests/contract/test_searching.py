@@ -18,9 +18,9 @@ from autotune.model import Budget, Form, ProbeResult, Question, Reason, SearchRe
 from autotune.storage import owners
 from autotune.storage.store import Store
 from tests.contract import searching
-from tests.contract.searching import LARGEST, MACHINE, Notes, asked_for, plan, planted, search, undisturbed, workload
+from tests.contract.searching import LARGEST, Notes, asked_for, plan, planted, search, undisturbed, workload
 from tests.contract.test_store import sql
-from tests.fakes import FakeProber
+from tests.fakes import MACHINE, FakeProber
 
 ROOT = Path(__file__).parents[2]
 

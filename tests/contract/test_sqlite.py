@@ -21,6 +21,7 @@ from autotune.storage.engine import for_writing, make_engine
 from autotune.storage.store import Store
 from tests.contract import searching
 from tests.contract.samples import FITTING_PROBE, PROBE, SEARCH, TRACED_PROBE, facts, search
+from tests.fakes import MACHINE
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_check_of_a_file_does_without_the_evidence_of_its_search_where_that_is
             searching.planted(),
             notes,
             searching.workload(),
-            searching.MACHINE,
+            MACHINE,
             searching.BUDGET,
             time.monotonic(),
         )

@@ -15,17 +15,7 @@ from autotune.storage.engine import make_engine
 from autotune.storage.listing import PROBES, SEARCHES
 from autotune.storage.store import Store
 from autotune.storage.tables import ProbeRow, SearchRow
-from tests.contract.samples import (
-    ANSWER,
-    FITTING_PROBE,
-    NOON,
-    PROBE,
-    SEARCH,
-    TRACE,
-    TRACED_PROBE,
-    facts,
-    search,
-)
+from tests.contract.samples import ANSWER, FITTING_PROBE, NOON, PROBE, SEARCH, TRACE, TRACED_PROBE, facts, search
 
 OWNER = SEARCH.owner
 

@@ -13,8 +13,8 @@ from autotune.model import Budget, Form, Plan, Precision, ProbeResult, Question,
 from autotune.ports import Prober
 from autotune.session import Session
 from autotune.storage.store import Store
-from tests.contract.searching import BUDGET, MACHINE, PER_SAMPLE_BYTES, Notes, plan, planted, workload
-from tests.fakes import EVALUATION_FAILS, result
+from tests.contract.searching import BUDGET, PER_SAMPLE_BYTES, Notes, plan, planted, workload
+from tests.fakes import MACHINE, Evaluating
 from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_settings import TRAITS, PlantedMachine, space_of
 
@@ -59,23 +59,6 @@ class Lasting:
         return replace(self.prober.probe(question, budget, reserve_bytes), seconds=seconds)
 
 
-@dataclass
-class Evaluating:
-    """What a workload answers that evaluates, in batches of at most 4."""
-
-    prober: Prober
-
-    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
-        answer = replace(self.prober.probe(question, budget, reserve_bytes), evaluate_at=question.evaluate_at)
-        size = question.batch_size if question.evaluate_at is None else question.evaluate_at
-        if not answer.fits or not size or question.form not in (Form.SHORT, Form.LONG, Form.EVALUATE):
-            return answer
-        if size <= 4:
-            return replace(answer, measurement=replace(answer.measurement, evaluated=True, evaluated_batch=size))
-        failed = result(size, fault=EVALUATION_FAILS)
-        return replace(answer, outcome=failed.outcome, failure=failed.failure)
-
-
 def machine() -> PlantedMachine:
     return PlantedMachine(
         space=space_of(forbid=("compile",)),
@@ -118,7 +101,10 @@ def test_workers_that_run_side_by_side_use_the_time_up_together(tmp_path: Path, 
 
 def test_evaluations_count_as_all_else(store: Store, clock: Clock) -> None:
     """They are looked for beside the settings, which must be certified before the time is up all the same."""
-    prober = Lasting(Evaluating(machine()), lasts=lambda question: 15.0 if question.form is Form.EVALUATE else PROBE_S)
+    prober = Lasting(
+        Evaluating(machine(), lambda settings: 4),
+        lasts=lambda question: 15.0 if question.form is Form.EVALUATE else PROBE_S,
+    )
     clock.now = lambda: prober.now
     found = searched(store, prober, 90.0, evaluates=True)
     assert any(p.form is Form.EVALUATE for p in found.probes)

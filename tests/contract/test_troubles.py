@@ -59,6 +59,19 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+def refuse_before_the_first_probe(path: Path) -> None:
+    """A ledger that an ordinary user may not write."""
+    prober = planted()
+    with (
+        an_ordinary_user(),
+        pytest.raises(StoreError, match=r"ledger\.db cannot be (opened|written)") as caught,
+        Store.open(str(path)) as store,
+    ):
+        searched(store, prober)
+    assert "ls -ld" in caught.value.hint
+    assert prober.asked == []
+
+
 def test_a_new_ledger_in_a_read_only_directory_is_one_error(folder: Path) -> None:
     before = sorted(folder.iterdir())
     folder.chmod(0o500)
@@ -73,16 +86,9 @@ def test_a_new_ledger_in_a_read_only_directory_is_one_error(folder: Path) -> Non
 
 
 def test_a_ledger_in_a_directory_that_became_read_only_is_one_error_and_whole(folder: Path) -> None:
-    path, prober = folder / "ledger.db", planted()
+    path = folder / "ledger.db"
     folder.chmod(0o500)
-    with (
-        an_ordinary_user(),
-        pytest.raises(StoreError, match=r"ledger\.db cannot be (opened|written)") as caught,
-        Store.open(str(path)) as store,
-    ):
-        searched(store, prober)
-    assert "ls -ld" in caught.value.hint
-    assert prober.asked == []
+    refuse_before_the_first_probe(path)
     folder.chmod(0o700)
     with Store.open(str(path)) as store:
         (record,) = store.searches()
@@ -90,16 +96,9 @@ def test_a_ledger_in_a_directory_that_became_read_only_is_one_error_and_whole(fo
 
 
 def test_a_read_only_file_is_one_error_before_the_first_probe(folder: Path) -> None:
-    path, prober = folder / "ledger.db", planted()
+    path = folder / "ledger.db"
     path.chmod(0o400)
-    with (
-        an_ordinary_user(),
-        pytest.raises(StoreError, match=r"ledger\.db cannot be (opened|written)") as caught,
-        Store.open(str(path)) as store,
-    ):
-        searched(store, prober)
-    assert "ls -ld" in caught.value.hint
-    assert prober.asked == []
+    refuse_before_the_first_probe(path)
 
 
 @pytest.fixture(params=["a file system", "a file"])

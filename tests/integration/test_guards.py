@@ -14,7 +14,7 @@ from autotune.runtime import load_checkpoint
 from autotune.units import GIB
 from autotune.workload.source import INSIDE_VARIABLE
 from tests.integration.conftest import Library
-from tests.unit.test_runtime_watch import PlantedMeter
+from tests.unit.planted_trainings import PlantedMeter
 
 pytestmark = pytest.mark.integrations
 

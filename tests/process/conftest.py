@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
@@ -12,6 +11,7 @@ from autotune import api
 from autotune.model import Plan, SearchResult, WorkloadInfo
 from autotune.probe import launcher as launching
 from autotune.probe.launcher import Launcher
+from tests.process.support import Staying
 
 ASSETS = Path(__file__).parent.parent / "assets" / "planted"
 
@@ -45,6 +45,12 @@ def search(storage: str) -> Search:
 def certified_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forks what certifies, as on CUDA: where no memory is the subject, a fresh interpreter each time shows nothing more."""
     monkeypatch.setattr(Launcher, "_certifies_afresh", False)
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For processes to come: threads allocate side by side, in an order of their own."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 class Loaded:
@@ -85,10 +91,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
         yield found
 
 
-class Kept(Launcher):
-    """A launcher of planted.py that serves one search after another, and forks what certifies, as it does on CUDA."""
-
-    _certifies_afresh = False
+class Kept(Staying):
+    """A launcher of planted.py that serves one search after another."""
 
     def __init__(self, arguments: Path) -> None:
         plan = planned("planted.py", f"@{arguments}")
@@ -98,15 +102,6 @@ class Kept(Launcher):
     def within(self, timeout_s: float) -> None:
         """The wall limit of each probe from now on."""
         self._timeout_s = timeout_s
-
-    def preload(self, device: str) -> None:
-        if self._guarded.process is None:
-            super().preload(device)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """What a search does at its end; this one is closed by the fixture."""
 
 
 @pytest.fixture(scope="module")

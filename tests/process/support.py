@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
 import psutil
 
 from autotune import api
 from autotune.model import Form, ProbeResult, SearchRecord
+from autotune.probe.launcher import Launcher
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "tests" / "assets" / "planted"
@@ -26,6 +28,21 @@ PATIENCE_S = 60.0
 """For what must happen, however slow the machine."""
 
 Found = TypeVar("Found")
+
+
+class Staying(Launcher):
+    """A launcher that outlives the searches it serves, and forks what certifies, as it does on CUDA."""
+
+    _certifies_afresh = False
+
+    def preload(self, device: str) -> None:
+        if self._guarded.process is None:
+            super().preload(device)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What a search does at its end; this one is closed by the fixture."""
 
 
 def clean_environment(**variables: str) -> dict[str, str]:

@@ -22,11 +22,7 @@ LIMIT = 310 * MIB
 """Torch's own process takes 216 MiB of it, and 45 MiB more are mapped and never touched."""
 STEP = 2
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads allocate side by side, in an order of their own."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def find(storage: str, *buckets: int) -> Bucketed:

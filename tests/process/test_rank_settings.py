@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 
 import pytest
 
@@ -23,11 +22,10 @@ from autotune.model import (
     WorkloadInfo,
 )
 from autotune.probe import launcher as launching
-from autotune.probe.launcher import Launcher
 from autotune.report.document import document, read, to_text
 from autotune.report.tuning import settings_rows
 from autotune.units import GIB
-from tests.process.support import ASSETS
+from tests.process.support import ASSETS, Staying
 
 RANKS = 2
 FILE = str(ASSETS / "tuned_ranks.py")
@@ -50,10 +48,8 @@ def planned(kind: Path, allow: Sequence[str] = ()) -> Plan:
     )
 
 
-class Kept(Launcher):
-    """Serves one search after another, and forks what certifies."""
-
-    _certifies_afresh = False
+class Kept(Staying):
+    """Serves one search after another."""
 
     def __init__(self, kind: Path) -> None:
         self.kind = kind
@@ -73,15 +69,6 @@ class Kept(Launcher):
         result = self.probe(question, BUDGET, 0)
         assert len(result.ranks) == RANKS
         return result
-
-    def preload(self, device: str) -> None:
-        if self._guarded.process is None:
-            super().preload(device)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """What a search does at its end; this one is closed by the fixture."""
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 import pytest
@@ -16,18 +15,15 @@ from autotune import api
 from autotune.errors import WorkloadError
 from autotune.model import Budget, Cause, Form, Outcome, Phase, Plan, ProbeResult, Question, Reason, SearchResult
 from autotune.probe import launcher as launching
-from autotune.probe.launcher import Launcher
 from autotune.units import GIB, MIB
-from tests.process.support import ASSETS, alive
+from tests.process.support import ASSETS, Staying, alive
 
 VERDICT_S = 10.0
 """From the failure of one rank to the verdict, at most."""
 
 
-class Kept(Launcher):
-    """A launcher of ranked.py that serves one probe or search after another, and forks what certifies."""
-
-    _certifies_afresh = False
+class Kept(Staying):
+    """A launcher of ranked.py that serves one probe or search after another."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         self.arguments = folder / "arguments"
@@ -38,15 +34,6 @@ class Kept(Launcher):
     def use(self, kind: str, limit: int, rank: int) -> None:
         """What later children do."""
         self.arguments.write_text(json.dumps([kind, limit, rank]))
-
-    def preload(self, device: str) -> None:
-        if self._guarded.process is None:
-            super().preload(device)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """What a search does at its end; this one is closed by the fixture."""
 
     def ask(self, batch_size: int, form: Form = Form.SHORT, limit_bytes: int = GIB) -> ProbeResult:
         """One probe."""

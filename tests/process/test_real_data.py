@@ -20,11 +20,7 @@ LIMIT = 512 * MIB
 
 BUDGET = Budget(limit_bytes=GIB, source="test", capacity_bytes=GIB, others_bytes=0, headroom_bytes=0)
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads allocate side by side, in an order of their own."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def epoch(kind: str, size: int) -> subprocess.CompletedProcess[str]:

@@ -21,11 +21,7 @@ from tests.process.support import ASSETS, run
 TIGHT = "360MiB"
 """Torch's own process takes 216 MiB of it, and 45 MiB more are mapped and never touched."""
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads allocate side by side, in an order of their own."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def sweep(result: SearchResult, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -19,11 +19,7 @@ BUDGET = Budget(limit_bytes=GIB, source="test", capacity_bytes=GIB, others_bytes
 
 Probe = Callable[..., ProbeResult]
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads allocate side by side, in an order of their own."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

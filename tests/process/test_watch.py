@@ -160,7 +160,7 @@ def test_types_and_help_arrive(server: prometheus.Server) -> None:
     told = server.get("metadata")
     for metric in METRICS:
         name = metric.name.removesuffix("_total") if metric.name not in told else metric.name
-        assert [(one["type"], one["help"]) for one in told[name]] == [(metric.kind.value, metric.help)]
+        assert [(one["type"], one["help"]) for one in told[name]] == [(metric.kind, metric.help)]
 
 
 @needs_library

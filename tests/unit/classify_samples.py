@@ -1,6 +1,7 @@
 """Makes evidence for the classifier's tests: exceptions as a worker reports them."""
 
 from autotune.probe.classify import Raised
+from autotune.probe.ended import Ended
 
 CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is "
@@ -12,6 +13,18 @@ CPU_OOM = (
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
     "you tried to allocate 419430400 bytes. Error code 12 (Cannot allocate memory)"
 )
+ENDED = Ended(
+    zygote=False,
+    answer=None,
+    mark=None,
+    exit_code=0,
+    signal=None,
+    timed_out=False,
+    garbage_bytes=0,
+    host_oom_kills=0,
+    seconds=1.0,
+)
+"""A process that said nothing, and no more is known of."""
 _PARENTS = {
     "builtins.RuntimeError": (),
     "builtins.NotImplementedError": ("builtins.RuntimeError",),

@@ -10,17 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from autotune.model import (
-    Checkpointing,
-    Comparison,
-    Failure,
-    Form,
-    Measurement,
-    Outcome,
-    Precision,
-    Settings,
-    Source,
-)
+from autotune.model import Checkpointing, Comparison, Failure, Form, Measurement, Outcome, Precision, Settings, Source
 from autotune.probe.compare import compare
 from autotune.probe.equivalent import judge
 from autotune.probe.meter import CpuMeter
@@ -133,7 +123,17 @@ class Residual(nn.Module):
         return result
 
 
-class Network(nn.Module):
+class Switched(nn.Module):
+    """With a switch of its own for checkpointing."""
+
+    _checkpoints = False
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
+        del gradient_checkpointing_kwargs  # it knows better
+        self._checkpoints = True
+
+
+class Network(Switched):
     """Three residual blocks, with a switch of its own for checkpointing them: a wrong one if ``reentrant``."""
 
     def __init__(self, *, reentrant: bool = False) -> None:
@@ -142,11 +142,6 @@ class Network(nn.Module):
         self.blocks = nn.ModuleList(Residual() for _ in range(3))
         self.head = nn.Linear(WIDTH, 1)
         self._reentrant = reentrant
-        self._checkpoints = False
-
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
-        del gradient_checkpointing_kwargs  # it knows better
-        self._checkpoints = True
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
@@ -156,18 +151,13 @@ class Network(nn.Module):
         return result
 
 
-class Raw(nn.Module):
+class Raw(Switched):
     """A body on the raw data and a head that sees both: the switch checkpoints the body re-entrantly."""
 
     def __init__(self, *, skips: bool = True) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
         self.head = nn.Linear(WIDTH, 1) if skips else nn.Identity()
-        self._checkpoints = False
-
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
-        del gradient_checkpointing_kwargs
-        self._checkpoints = True
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = checkpoint(self.body, x, use_reentrant=True) if self._checkpoints else self.body(x)
@@ -175,7 +165,7 @@ class Raw(nn.Module):
         return result
 
 
-class Adapted(nn.Module):
+class Adapted(Switched):
     """A frozen embedding and frozen blocks with small trained matrices beside them, as LoRA has; the head is trained."""
 
     def __init__(self) -> None:
@@ -189,11 +179,6 @@ class Adapted(nn.Module):
         for matrix in self.up:
             nn.init.zeros_(matrix.get_parameter("weight"))
         self.head = nn.Linear(WIDTH, 1)
-        self._checkpoints = False
-
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
-        del gradient_checkpointing_kwargs
-        self._checkpoints = True
 
     def _block(self, number: int, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.tanh(self.blocks[number](x) + self.up[number](self.down[number](x)))

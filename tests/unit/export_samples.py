@@ -1,16 +1,7 @@
 """Recommendations to export."""
 
 from autotune.export import Recommendation
-from autotune.model import (
-    Attention,
-    Checkpointing,
-    Compile,
-    MemoryFormat,
-    OptimizerKind,
-    Parallel,
-    Precision,
-    Settings,
-)
+from autotune.model import Attention, Checkpointing, Compile, MemoryFormat, OptimizerKind, Parallel, Precision, Settings
 
 CHANGES: tuple[Settings, ...] = (
     *(Settings(precision=value) for value in Precision if value is not Precision.DEFAULT),

@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from autotune.model import Cause, Form, OptimizerKind, Outcome, Settings, Traits
-from benchmarks.comparison.results import Run
+from benchmarks.common.documents import Run
 from benchmarks.grid.recording import Recording, Row
 
 CAP = 40 << 30

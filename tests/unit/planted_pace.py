@@ -19,7 +19,6 @@ from autotune.model import (
     Question,
     Settings,
     Stop,
-    Traits,
 )
 from autotune.search.batch import BatchFinder
 from autotune.search.imagine import imagination
@@ -30,16 +29,9 @@ from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_device import PlantedDevice
 from tests.unit.planted_searches import NET
 from tests.unit.planted_settings import space_of
+from tests.unit.planted_traits import ON_CUDA
 
-TRAITS = Traits(
-    blocks="Block",
-    num_blocks=3,
-    convolutions=True,
-    attention=True,
-    optimizer_kinds=("for-loop", "foreach", "fused"),
-    attention_backends=("math", "flash", "efficient", "cudnn"),
-    cpu_cores=8,
-)
+TRAITS = replace(ON_CUDA, blocks="Block", num_blocks=3, convolutions=True, attention=True)
 START_S = 1.2
 """Of a probe: its process, the device, the model."""
 COMPILE_S, CACHED_S = 24.0, 6.0

@@ -26,17 +26,9 @@ from autotune.model import (
 from autotune.search.apart import plain
 from autotune.units import MIB
 from tests.fakes import BUDGET, OUT_OF_MEMORY, Fault, result
+from tests.unit.planted_traits import RICH
 
-TRAITS = Traits(
-    blocks="Block",
-    num_blocks=12,
-    own_checkpointing="transformers",
-    convolutions=True,
-    attention=True,
-    optimizer_kinds=("for-loop", "foreach", "fused"),
-    attention_backends=("math", "flash", "efficient", "cudnn"),
-    cpu_cores=8,
-)
+TRAITS = replace(RICH, data_set=False, cpu_cores=8, tensor_plan=False, ranks=1)
 CHANGES_TRAINING = Fault(outcome=Outcome.CHANGES_TRAINING, cause=Cause.GRADIENTS_DIFFER)
 UNSUPPORTED = Fault(outcome=Outcome.UNSUPPORTED, cause=Cause.NOT_SUPPORTED)
 Worth = Mapping[tuple[str, object], float]

@@ -7,6 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from autotune.runtime.readings import Reading
+from autotune.units import GIB
+
 Batch = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -119,3 +122,37 @@ def assert_same_gradients(found: list[torch.Tensor], wanted: list[torch.Tensor])
     assert len(found) == len(wanted) > 0
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 * float(other.abs().max()))
+
+
+# What a guard is told of memory and time
+
+CAPACITY = 80 * GIB
+
+
+class PlantedMeter:
+    """Tells what it is told, and counts how often it was asked."""
+
+    def __init__(self, used: int = 10 * GIB) -> None:
+        self.used, self.allocated, self.retries, self.asked = used, used // 2, 0, 0
+
+    def read(self) -> Reading:
+        self.asked += 1
+        return Reading(
+            allocated_bytes=self.allocated,
+            reserved_bytes=self.used - GIB,
+            reserved_peak_bytes=self.used - GIB,
+            used_bytes=self.used,
+            capacity_bytes=CAPACITY,
+            host_rss_bytes=GIB,
+            retries=self.retries,
+        )
+
+
+class Clock:
+    """Stands still unless it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -1,39 +1,30 @@
 """Traits of workloads that stand for a kind."""
 
+from dataclasses import replace
+
 from autotune.model import Traits
 
-RICH = Traits(
+ON_CUDA = Traits(
+    optimizer_kinds=("for-loop", "foreach", "fused"),
+    attention_backends=("math", "efficient", "flash", "cudnn"),
+    cpu_cores=8,
+)
+RICH = replace(
+    ON_CUDA,
     blocks="Block",
     num_blocks=12,
     own_checkpointing="transformers",
     convolutions=True,
     attention=True,
-    optimizer_kinds=("for-loop", "foreach", "fused"),
     data_set=True,
-    attention_backends=("math", "efficient", "flash", "cudnn"),
     cpu_cores=64,
     tensor_plan=True,
     ranks=4,
 )
 """Nothing stands against anything."""
-GPT = Traits(
-    blocks="Block",
-    num_blocks=12,
-    attention=True,
-    dropout=True,
-    optimizer_kinds=("for-loop", "foreach", "fused"),
-    attention_backends=("math", "efficient", "flash", "cudnn"),
-    cpu_cores=8,
-)
-RESNET = Traits(
-    blocks="Bottleneck",
-    num_blocks=16,
-    convolutions=True,
-    batch_norm=True,
-    batch_norm_in_blocks=True,
-    optimizer_kinds=("for-loop", "foreach", "fused"),
-    attention_backends=("math", "efficient", "flash", "cudnn"),
-    cpu_cores=8,
+GPT = replace(ON_CUDA, blocks="Block", num_blocks=12, attention=True, dropout=True)
+RESNET = replace(
+    ON_CUDA, blocks="Bottleneck", num_blocks=16, convolutions=True, batch_norm=True, batch_norm_in_blocks=True
 )
 PLAIN = Traits(
     tf32_trouble="tf32 is of NVIDIA devices",

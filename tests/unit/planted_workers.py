@@ -10,7 +10,8 @@ from typing import Any
 from autotune.executors.documents import plain, read, result_document
 from autotune.model import Budget, Machine, Question, WorkloadInfo
 from autotune.ports import Prober
-from tests.contract.searching import BUDGET, MACHINE, planted, workload
+from tests.contract.searching import BUDGET, planted, workload
+from tests.fakes import MACHINE
 
 GPU = replace(MACHINE, device="cuda", device_name="Planted 40", driver_version="550.1")
 

@@ -3,16 +3,14 @@
 Workloads and their limits are planted; brute force over the sizes says what is true.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from autotune.memory.encoding import decode, encode
-from autotune.model import ProbeResult, Question, Stop
-from autotune.search.batch import BatchFinder
+from autotune.model import ProbeResult
 from autotune.units import KIB, MIB
-from tests.fakes import drive
+from tests.fakes import After, drive
 from tests.unit.planted_device import PlantedDevice
 from tests.unit.planted_searches import (
     EXPANDABLE,
@@ -122,17 +120,6 @@ def test_a_hole_of_the_native_allocator_that_was_foretold_does_not_end_the_searc
 
 
 # Purity
-
-
-@dataclass(frozen=True)
-class After:
-    """A search that goes on from an earlier history, as read from the ledger."""
-
-    finder: BatchFinder
-    earlier: tuple[ProbeResult, ...]
-
-    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
-        return self.finder.ask((*self.earlier, *history))
 
 
 def reread(probe: ProbeResult) -> ProbeResult:

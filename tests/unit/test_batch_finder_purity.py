@@ -10,44 +10,9 @@ from hypothesis import strategies as st
 from autotune.model import Form, ProbeResult, Question, Reason
 from autotune.search.batch import BatchFinder
 from autotune.search.verdict import why_nothing
-from tests.fakes import (
-    BROKEN_MACHINE,
-    BUDGET,
-    BUG,
-    HANGS,
-    KILLED,
-    LEAKS,
-    LIBRARY,
-    NO_STEPS,
-    NOT_FINITE,
-    OUT_OF_MEMORY,
-    OVER_BUDGET,
-    REJECTED,
-    SEGFAULT,
-    VANISHED,
-    FakeProber,
-    Fault,
-    drive,
-    ends_at,
-)
+from tests.fakes import BUDGET, FAULTS, NO_STEPS, FakeProber, Fault, drive, ends_at
 
-FAULTS = (
-    BROKEN_MACHINE,
-    BUG,
-    HANGS,
-    KILLED,
-    LEAKS,
-    LIBRARY,
-    NO_STEPS,
-    NOT_FINITE,
-    OUT_OF_MEMORY,
-    OVER_BUDGET,
-    REJECTED,
-    SEGFAULT,
-    VANISHED,
-    ends_at(None),
-    ends_at(40),
-)
+ANY_FAULT = (*FAULTS, NO_STEPS, ends_at(None), ends_at(40))
 
 
 class Noise:
@@ -55,7 +20,7 @@ class Noise:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        self._faults = self._random.sample(FAULTS, self._random.randint(1, 5))
+        self._faults = self._random.sample(ANY_FAULT, self._random.randint(1, 5))
         self._rates = {form: self._random.choice([0.02, 0.1, 0.3, 0.6, 0.9]) for form in Form}
 
     def fault(self, size: int, form: Form, attempt: int) -> Fault | None:

@@ -1,7 +1,7 @@
 """Which size the batch finder recommends, and what finding it costs."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from autotune.model import Answer, Form, ProbeResult, Question, Reason, Settings, Stop
 from autotune.search.allocators import BestAllocator
 from autotune.search.batch import BatchFinder
-from tests.fakes import BROKEN_MACHINE, BUDGET, BUG, OUT_OF_MEMORY, REJECTED, FakeProber, Fault, drive, result
+from tests.fakes import BROKEN_MACHINE, BUDGET, BUG, OUT_OF_MEMORY, REJECTED, After, FakeProber, Fault, drive, result
 
 
 def recommended(
@@ -30,18 +30,6 @@ def settled(finder: BatchFinder, history: list[ProbeResult]) -> int:
     stop = finder.ask(history)
     assert isinstance(stop, Stop) and stop.answer is not None, stop
     return stop.answer.recommended_batch
-
-
-@dataclass(frozen=True)
-class After:
-    """A search that goes on from an earlier history."""
-
-    finder: BatchFinder
-    earlier: tuple[ProbeResult, ...]
-
-    def ask(self, history: Sequence[ProbeResult]) -> Question | Stop:
-        """Ask as if both were one."""
-        return self.finder.ask((*self.earlier, *history))
 
 
 def after_recording(limit: int, step_seconds: Callable[[int], float], unit: int = 1) -> After:

@@ -7,21 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.common.documents import BadResults, Run, Status, read, write
 from benchmarks.comparison.cases import ACCELERATE, AUTOTUNE, BRUTE_FORCE, LIGHTNING_BINSEARCH, LIGHTNING_POWER
 from benchmarks.comparison.limit import MOST_PROBES, is_exact, largest, next_size
-from benchmarks.comparison.results import (
-    BadResults,
-    Cell,
-    Entry,
-    Prediction,
-    Results,
-    Run,
-    Status,
-    Survival,
-    Trial,
-    merge,
-    read,
-)
+from benchmarks.comparison.results import Cell, Entry, Prediction, Results, Survival, Trial, merge
 from benchmarks.comparison.survival import FULL_EVERY, SHORTEST, shares
 from benchmarks.comparison.survivors import Wanted, sizes, verdict
 from benchmarks.comparison.table import render
@@ -125,8 +114,8 @@ def test_lengths_are_seeded_and_full_now_and_then() -> None:
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     results = Results(cap_bytes=CAP, survival_steps=200).with_cell("gpt2", AUTOTUNE, done(27, (16, "fits")))
     results = results.with_survival("gpt2", trained(27))
-    results.write(tmp_path / "out.json")
-    assert read(tmp_path / "out.json") == results
+    write(tmp_path / "out.json", results)
+    assert read(tmp_path / "out.json", Results) == results
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
@@ -134,7 +123,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_a_file_that_is_no_results_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(BadResults, match=r"x\.json is no results file"):
-        read(tmp_path / "x.json")
+        read(tmp_path / "x.json", Results)
 
 
 def test_merging_keeps_finished_cells_over_unfinished_ones_and_later_over_earlier() -> None:
@@ -157,7 +146,7 @@ def test_merging_keeps_finished_cells_over_unfinished_ones_and_later_over_earlie
 
 def test_results_under_different_conditions_are_not_put_together(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    Results(cap_bytes=CAP, survival_steps=200).write(path)
+    write(path, Results(cap_bytes=CAP, survival_steps=200))
     assert known(path, CAP, 200).workloads == {}
     with pytest.raises(BadResults, match="cap_bytes is 42949672960 and 1"):
         known(path, 1, 200)

@@ -8,9 +8,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.common.documents import BadResults, Run, Status, write
 from benchmarks.comparison.processes import Ended
-from benchmarks.comparison.results import BadResults, Run, Status, Trial
-from benchmarks.grid.files import write
+from benchmarks.comparison.results import Trial
 from benchmarks.ranked.parts import How, judged
 from benchmarks.ranked.results import Alone, Found, Limit, Rank, Results, Row, Trained, close, merge
 from benchmarks.ranked.table import render
@@ -66,7 +66,7 @@ def test_results_are_read_as_they_were_written_and_gone_on_with(tmp_path: Path) 
     results = Results(survival_steps=200).with_row("gpt2-ddp", row(100, 100))
     write(tmp_path / "out.json", results)
     assert known(tmp_path / "out.json", 200) == results
-    with pytest.raises(BadResults, match="survival_steps is 50 and 200"):
+    with pytest.raises(BadResults, match="survival_steps is 200 and 50"):
         known(tmp_path / "out.json", 50)
 
 

@@ -12,14 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from autotune.model import Cause, Form, Precision
 from benchmarks import settings as command
+from benchmarks.common.documents import BadResults, Status, read, write
 from benchmarks.comparison.processes import Ended
-from benchmarks.comparison.results import BadResults, Status
-from benchmarks.grid import commands, recording, results
+from benchmarks.grid import commands
 from benchmarks.grid.cases import TRIAL_CASES
 from benchmarks.grid.cells import is_complete
-from benchmarks.grid.files import write
-from benchmarks.grid.merging import merge
-from benchmarks.grid.results import DEFAULT_SPACE, GRID_SPACE, NO_CONFIG, Check, Peer, Results, Search, Trial
+from benchmarks.grid.recording import Recording
+from benchmarks.grid.results import DEFAULT_SPACE, GRID_SPACE, NO_CONFIG, Check, Peer, Results, Search, Trial, merge
 from benchmarks.grid.table import render
 from tests.unit.grid_samples import CAP, FUSED, GIVEN, RUN, failed, recorded, row
 
@@ -114,10 +113,10 @@ def test_results_read_back_and_the_table_tells_the_two_kinds_of_files_apart(tmp_
     grid, other = tmp_path / "grid.json", tmp_path / "settings.json"
     write(grid, recorded(row(FUSED, 2, 100.0)))
     write(other, compared())
-    assert results.read(other) == compared()
+    assert read(other, Results) == compared()
     assert command.table([other, grid]) == render([recorded(row(FUSED, 2, 100.0))], compared())
     with pytest.raises(BadResults, match=r"settings\.json is no recorded grid: "):
-        recording.read(other)
+        read(other, Recording)
     with pytest.raises(BadResults, match=r"nothing\.json cannot be read: No such file"):
         command.table([tmp_path / "nothing.json"])
     (tmp_path / "text.json").write_text("no")
@@ -184,7 +183,7 @@ def test_a_small_grid_is_recorded_on_the_cpu_gone_on_with_and_trained_without_a_
         return capsys.readouterr().err
 
     err = run()
-    made = recording.read(out)
+    made = read(out, Recording)
     case = TRIAL_CASES["tiny"]
     assert made.device == "cpu" and made.parameters == 49 and len(made.runs) == 1
     timed = [r for r in made.rows if r.form is Form.TIMED]
@@ -200,7 +199,7 @@ def test_a_small_grid_is_recorded_on_the_cpu_gone_on_with_and_trained_without_a_
     write(out, made.model_copy(update={"rows": made.rows[:-1]}))
     assert run().count("tiny ") == 1
     assert run() == ""  # nothing is left to do
-    assert len(recording.read(out).rows) == len(made.rows) and len(recording.read(out).runs) == 2
+    assert len(read(out, Recording).rows) == len(made.rows) and len(read(out, Recording).runs) == 2
     check = commands.check(case, None, batch=4, steps=7, device="cpu", cap_bytes=CAP, timeout_s=300)
     assert check.done and check.survived and check.steps == 7 and check.expected is None and check.batch == 4
     assert check.samples_per_second is not None and check.samples_per_second > 0

@@ -22,13 +22,12 @@ from autotune.model import (
     Settings,
     Traits,
 )
+from benchmarks.common.documents import BadResults, read, write
 from benchmarks.comparison.cases import ROOT
-from benchmarks.comparison.results import BadResults
 from benchmarks.grid import recording
 from benchmarks.grid.cases import CASES, TRIAL_CASES, GridCase, Need
 from benchmarks.grid.cells import Cell, is_complete, next_cell
-from benchmarks.grid.files import write
-from benchmarks.grid.recording import Row
+from benchmarks.grid.recording import Recording, Row
 from tests.unit.grid_samples import FUSED, GIVEN, RUN, failed, recorded, row
 
 COMPILED = Settings(compile=Compile.DEFAULT)
@@ -141,7 +140,7 @@ def test_what_is_compared_are_all_precisions_optimizers_and_compiling() -> None:
 def test_a_recording_reads_back_as_it_was_written(tmp_path: Path) -> None:
     made = recorded(row(FUSED, 2), failed(COMPILED, 8), runs=(RUN,))
     write(tmp_path / "grid.json", made)
-    again = recording.read(tmp_path / "grid.json")
+    again = read(tmp_path / "grid.json", Recording)
     assert again == made
     assert again.rows[0].chosen == FUSED and again.cost_s == 3.0
     assert [path.name for path in tmp_path.iterdir()] == ["grid.json"]
@@ -175,7 +174,7 @@ def test_a_recording_with_a_wrong_field_is_refused_by_its_name(
     path = tmp_path / "grid.json"
     path.write_text(json.dumps(broken(**changes)))
     with pytest.raises(BadResults) as error:
-        recording.read(path)
+        read(path, Recording)
     assert str(error.value).startswith(f"{path} is no recorded grid: rows.0") and told in str(error.value)
 
 

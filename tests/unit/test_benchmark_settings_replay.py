@@ -25,9 +25,10 @@ from autotune.model import (
 )
 from autotune.search.batch import BatchFinder
 from autotune.search.settings import SettingsFinder, spent
+from benchmarks.common.documents import read
 from benchmarks.grid.cases import CASES, GridCase, Need
 from benchmarks.grid.cells import next_cell
-from benchmarks.grid.recording import Recording, Row, read
+from benchmarks.grid.recording import Recording, Row
 from benchmarks.grid.replay import Replay, allowed
 from tests.fakes import drive
 
@@ -267,7 +268,7 @@ def test_a_search_on_a_made_up_grid_loses_little_at_a_fraction_of_its_cost(seed:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_a_search_on_a_recorded_grid_loses_little_at_a_fraction_of_its_cost(path: Path, seed: int) -> None:
-    regret, cost = regret_and_cost(read(path), seed)
+    regret, cost = regret_and_cost(read(path, Recording), seed)
     assert regret <= MOST_REGRET and cost <= MOST_COST
 
 

@@ -10,21 +10,11 @@ from autotune.model import Machine
 from autotune.probe.budget import make_budget
 from autotune.probe.host import HostLimit, host_limit, oom_kills, oom_kills_since
 from autotune.units import GIB, MIB
+from tests.fakes import MACHINE
 
 
 def machine(device: str = "cuda", capacity_bytes: int = 80 * GIB) -> Machine:
-    return Machine(
-        device=device,
-        device_name="a device",
-        device_uuid="",
-        device_index=0,
-        capacity_bytes=capacity_bytes,
-        driver_version="",
-        torch_version="2.13.0",
-        cuda_version="",
-        python_version="3.11",
-        platform="",
-    )
+    return replace(MACHINE, device=device, device_name="a device", capacity_bytes=capacity_bytes)
 
 
 HOST = HostLimit(free_bytes=20 * GIB, total_bytes=24 * GIB, source="available memory")

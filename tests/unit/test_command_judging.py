@@ -8,38 +8,17 @@ from typing import Any
 
 import pytest
 
-from autotune.model import Cause, Form, Machine, Measurement, Outcome, ProbeResult, Question, Reason, Settings
+from autotune.model import Cause, Form, Measurement, Outcome, ProbeResult, Question, Reason, Settings
 from autotune.probe.classify import Evidence, Raised, classify
 from autotune.probe.command.launcher import _without_early_end
 from autotune.probe.command.unwatched import judge_unwatched
-from autotune.probe.ended import Ended, read_ended
+from autotune.probe.ended import read_ended
 from autotune.probe.judge import judge
+from tests.fakes import MACHINE
+from tests.unit.classify_samples import ENDED
 
 GOOD = Measurement(
     steps_asked=3, steps_executed=3, observed_batch=8, micro_batches=1, losses=(1.0,) * 3, data_set_size=1000
-)
-MACHINE = Machine(
-    device="cpu",
-    device_name="a processor",
-    device_uuid="",
-    device_index=0,
-    capacity_bytes=1 << 30,
-    driver_version="",
-    torch_version="2.13.0",
-    cuda_version="",
-    python_version="3.11",
-    platform="Linux",
-)
-ENDED = Ended(
-    zygote=False,
-    answer=None,
-    mark=None,
-    exit_code=0,
-    signal=None,
-    timed_out=False,
-    garbage_bytes=0,
-    host_oom_kills=0,
-    seconds=1.0,
 )
 
 

@@ -1,6 +1,6 @@
 """Candidate against reference in one process, where both train the same, however the model is made."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,19 +18,11 @@ from tests.unit.compared import (
     Bench,
     Network,
     Raw,
-    bench_on_the_cpu,
     pictures,
     squares,
     tokens,
     vectors,
 )
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """Compares on the CPU."""
-    with bench_on_the_cpu() as bench:
-        yield bench
 
 
 @pytest.mark.parametrize("make_model", [Network, Raw, Adapted])

@@ -1,7 +1,5 @@
 """Candidates that accumulate: where that is the same training, and where it is not."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
@@ -9,16 +7,9 @@ from torch.nn import functional
 
 from autotune.apply import Unsupported
 from autotune.model import Settings
-from tests.unit.compared import WIDTH, Bench, Network, Raw, bench_on_the_cpu, changes, squares, vectors
+from tests.unit.compared import WIDTH, Bench, Network, Raw, changes, squares, vectors
 
 ACCUMULATED = Settings(accumulate=4)
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """Compares on the CPU."""
-    with bench_on_the_cpu() as bench:
-        yield bench
 
 
 def test_c33_accumulation_is_the_same_for_a_mean_over_samples(bench: Bench) -> None:

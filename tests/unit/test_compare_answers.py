@@ -11,7 +11,6 @@ from autotune.model import (
     Comparison,
     Failure,
     Form,
-    Machine,
     Measurement,
     Outcome,
     Precision,
@@ -21,22 +20,12 @@ from autotune.model import (
     Settings,
 )
 from autotune.probe.answers import probe_result
-from autotune.probe.ended import Answer, Ended
+from autotune.probe.ended import Answer
 from autotune.probe.evidence import Raised
 from autotune.units import GIB
+from tests.cli.results import MACHINE
+from tests.unit.classify_samples import ENDED
 
-MACHINE = Machine(
-    device="cuda",
-    device_name="a card",
-    device_uuid="GPU-1",
-    device_index=0,
-    capacity_bytes=40 * GIB,
-    driver_version="1",
-    torch_version="2.6",
-    cuda_version="12",
-    python_version="3.11",
-    platform="Linux",
-)
 DISTURBED = Failure(cause=Cause.OTHERS, message="others took 5 GiB")
 SAME = Comparison(
     cosine=1.0, norm_ratio=1.0, loss_difference=0.0, losses=(2.0, 1.5, 1.0), reference_losses=(2.0, 1.5, 1.0)
@@ -54,17 +43,7 @@ def result(
 ) -> ProbeResult:
     """The probe of bf16 against the user's own settings."""
     answer = Answer(kind="answer", measurement=measurement, raised=errors)
-    ended = Ended(
-        zygote=True,
-        answer=answer,
-        mark=None,
-        exit_code=0,
-        signal=None,
-        timed_out=False,
-        garbage_bytes=0,
-        host_oom_kills=0,
-        seconds=1.0,
-    )
+    ended = replace(ENDED, zygote=True, answer=answer)
     question = Question(
         batch_size=4,
         form=Form.COMPARE,

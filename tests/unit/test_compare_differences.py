@@ -1,6 +1,5 @@
 """Candidates with one planted fault each: which gradients are lost, and what else differs."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,19 +17,10 @@ from tests.unit.compared import (
     Bench,
     Network,
     Raw,
-    bench_on_the_cpu,
     changes,
     tokens,
     vectors,
 )
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """Compares on the CPU."""
-    with bench_on_the_cpu() as bench:
-        yield bench
-
 
 # --- gradients that are lost ------------------------------------------------------------------------------------------
 

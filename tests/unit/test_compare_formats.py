@@ -1,6 +1,6 @@
 """Candidates in other number formats: what is not finite, scaled, or only rounded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,14 +9,7 @@ from torch.nn import functional
 
 from autotune.apply import Unsupported
 from autotune.model import Cause, Comparison, Outcome, Precision, Settings
-from tests.unit.compared import BF16, FP16, OWN, WIDTH, Bench, Network, Raw, bench_on_the_cpu, squares, vectors
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    """Compares on the CPU."""
-    with bench_on_the_cpu() as bench:
-        yield bench
+from tests.unit.compared import BF16, FP16, OWN, WIDTH, Bench, Network, Raw, squares, vectors
 
 
 def saturating(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -23,17 +23,7 @@ from autotune.search.apart import Apart
 from autotune.search.batch import BatchFinder
 from autotune.search.confirm import ConfirmKnown
 from autotune.search.evaluation import EvaluationFinder
-from tests.fakes import (
-    BUG,
-    EVALUATION_FAILS,
-    HANGS,
-    KILLED,
-    OUT_OF_MEMORY,
-    FakeProber,
-    Fault,
-    drive,
-    result,
-)
+from tests.fakes import BUG, EVALUATION_FAILS, HANGS, KILLED, OUT_OF_MEMORY, FakeProber, Fault, drive, result
 
 TRAINS = 64
 Evaluates = Callable[[int, Question], Fault | None]

@@ -1,7 +1,7 @@
 """Evaluation apart where settings are searched: each settings' own limit, and that of the winner beside its batch."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from autotune.model import (
     Answer,
@@ -17,34 +17,11 @@ from autotune.model import (
     Settings,
 )
 from autotune.search.allocators import BestAllocator
-from autotune.search.apart import plain
 from autotune.search.batch import BatchFinder
 from autotune.search.evaluation import EvaluationFinder
 from autotune.search.settings import SettingsFinder
-from tests.fakes import EVALUATION_FAILS, Fault, drive, result
+from tests.fakes import EVALUATION_FAILS, Evaluating, Fault, drive, result
 from tests.unit.planted_settings import PlantedMachine, space_of
-
-
-@dataclass
-class Evaluating:
-    """A planted machine whose workload evaluates, up to a size that depends on the settings."""
-
-    machine: PlantedMachine
-    limit: Callable[[Settings], int]
-    asked: list[Question] = field(default_factory=list)
-
-    def probe(self, question: Question, budget: Budget, reserve_bytes: int) -> ProbeResult:
-        """Answer at once."""
-        self.asked.append(question)
-        answer = replace(self.machine.probe(question, budget, reserve_bytes), evaluate_at=question.evaluate_at)
-        size = question.batch_size if question.evaluate_at is None else question.evaluate_at
-        if not answer.fits or not size or question.form not in (Form.SHORT, Form.LONG, Form.EVALUATE):
-            return answer
-        seen = replace(answer.measurement, evaluated=True, evaluated_batch=size)
-        if size <= self.limit(plain(question.settings)):
-            return replace(answer, measurement=seen)
-        failed = result(size, fault=EVALUATION_FAILS)
-        return replace(answer, outcome=failed.outcome, failure=failed.failure)
 
 
 def search(machine: PlantedMachine, limit: Callable[[Settings], int]) -> tuple[Answer, list[ProbeResult], Evaluating]:

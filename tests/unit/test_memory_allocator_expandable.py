@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.memory.allocator import OutOfCap
+from autotune.memory.allocator import CachingAllocator, OutOfCap
 from autotune.units import MIB
 from tests.unit.allocators import address, allocator, figures, held
 
@@ -39,31 +39,29 @@ def test_a_block_that_cannot_grow_is_preferred_to_a_tighter_one_that_can() -> No
     assert address(memory.malloc(5 * MIB)) == 0
 
 
-def test_whole_free_pages_are_given_back_and_parts_of_pages_stay() -> None:
+def with_a_hole() -> CachingAllocator:
+    """The first 30 of 35 MiB were freed and their page given back."""
     memory = allocator("expandable_segments:True")
     first = memory.malloc(30 * MIB)
     memory.malloc(5 * MIB)
     memory.free(first)
     memory.release_cached()
+    return memory
+
+
+def test_whole_free_pages_are_given_back_and_parts_of_pages_stay() -> None:
+    memory = with_a_hole()
     assert figures(memory) == (5, 20, 0)
 
 
 def test_holes_are_filled_again_before_the_segment_grows() -> None:
-    memory = allocator("expandable_segments:True")
-    first = memory.malloc(30 * MIB)
-    memory.malloc(5 * MIB)
-    memory.free(first)
-    memory.release_cached()
+    memory = with_a_hole()
     assert address(memory.malloc(25 * MIB)) == 0
     assert figures(memory) == (30, 40, 0)
 
 
 def test_holes_too_narrow_are_passed_over() -> None:
-    memory = allocator("expandable_segments:True")
-    first = memory.malloc(30 * MIB)
-    memory.malloc(5 * MIB)
-    memory.free(first)
-    memory.release_cached()
+    memory = with_a_hole()
     assert address(memory.malloc(31 * MIB)) == 35 * MIB
     assert figures(memory) == (36, 60, 0)
 

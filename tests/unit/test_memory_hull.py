@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from autotune.memory.hull import Censored, Estimate, Guess, Hull, Sample, fit_hull
+from autotune.memory.hull import Censored, Guess, Hull, Sample, fit_hull
 from autotune.model import Phase
 from autotune.units import GIB, MIB
 from tests.unit.hull_curves import (
@@ -29,30 +29,28 @@ def test_an_affine_curve_is_known_from_two_sizes() -> None:
     hull = fitted(affine, [4, 16])
     assert hull.largest_within(affine(60), step=1, bound=BOUND) == Guess(batch_size=60, low=16, high=61, wide=False)
     assert hull.largest_within(affine(61) - 1, step=1, bound=BOUND).batch_size == 60
-    assert hull.peak(64).high_bytes == 4 * affine(16), "no bend was seen; proportion bounds it"
-    assert [hull.peak(size).bytes for size in (1, 4, 10, 16, 64)] == [affine(size) for size in (1, 4, 10, 16, 64)]
+    assert [hull.peak_bytes(size) for size in (1, 4, 10, 16, 64)] == [affine(size) for size in (1, 4, 10, 16, 64)]
 
 
 def test_three_sizes_on_a_line_leave_no_doubt() -> None:
     hull = fitted(affine, [1, 4, 16])
     for size in (1, 3, 16, 64):
-        assert hull.peak(size) == Estimate(affine(size), affine(size), affine(size))
+        assert hull.peak_bytes(size) == affine(size)
 
 
 def test_each_phase_has_a_curve_of_its_own_so_that_a_change_of_phase_is_no_bend() -> None:
     # GPT-2 124M: the optimizer decides below batch 3, backward above; one line through both would be 82 % low.
     hull = fit_hull(samples({Phase.BACKWARD: gpt2_backward, Phase.OPTIMIZER: gpt2_optimizer}, [1, 2, 8]))
     assert hull is not None
-    assert hull.peak(32) == Estimate(gpt2_backward(32), gpt2_backward(32), gpt2_backward(32))
+    assert hull.peak_bytes(32) == gpt2_backward(32)
     assert hull.largest_within(gpt2_backward(30), step=1, bound=BOUND) == Guess(30, 8, 31, wide=False)
-    assert hull.peak(2).bytes == 3102 * MIB
+    assert hull.peak_bytes(2) == 3102 * MIB
 
 
 def test_an_even_bend_is_the_doubt_and_becomes_the_guess_once_the_line_was_refuted() -> None:
     sizes = [1, 4, 16, 64, 256, 512]
     limit_bytes = quadratic(1000)
     hull = fitted(quadratic, sizes)
-    assert hull.peak(1000).low_bytes < quadratic(1000) == hull.peak(1000).high_bytes
     assert hull.largest_within(limit_bytes, step=1, bound=BOUND).batch_size == 1024, "the line says more than twice"
 
     hull = fitted(quadratic, sizes, Censored(1024, limit_bytes + 1, Phase.BACKWARD))
@@ -63,7 +61,7 @@ def test_an_out_of_memory_bends_the_curve_of_its_own_phase() -> None:
     curves: dict[Phase, Curve] = {Phase.FORWARD: lambda size: 5000 + 7 * size, Phase.BACKWARD: quadratic}
     hull = fit_hull(samples(curves, [1, 4, 16, 32]), [Censored(128, quadratic(90) + 1, Phase.BACKWARD)])
     assert hull is not None
-    assert hull.peak(128).bytes == quadratic(128)
+    assert hull.peak_bytes(128) == quadratic(128)
     assert hull.largest_within(quadratic(90), step=1, bound=BOUND) == Guess(90, 32, 128, wide=False)
 
 
@@ -85,7 +83,7 @@ def test_two_sizes_beyond_a_threshold_are_enough() -> None:
 
 def test_an_interval_is_bounded_by_its_chord_and_by_the_chords_beside_it() -> None:
     hull = fitted(lambda size: max(100 + size, 10 * size - 80), [1, 11, 31, 41])  # bends at 20
-    assert hull.peak(20) == Estimate((120 + 165) // 2, 120, 165)
+    assert hull.peak_bytes(20) == (120 + 165) // 2
     assert hull.largest_within(121, step=1, bound=BOUND) == Guess(14, 12, 21, wide=False)
 
 
@@ -124,9 +122,7 @@ def test_two_close_sizes_at_the_end_do_not_turn_jitter_into_a_slope(seed: int) -
 
 def test_a_dent_within_the_noise_takes_nothing_off_the_doubt() -> None:
     hull = fitted({1: 100, 2: 108, 3: 110}.__getitem__, [1, 2, 3], noise_bytes=10)
-    estimate = hull.peak(9)
-    assert estimate.bytes == 110 + 5 * 6
-    assert estimate.high_bytes == estimate.bytes + 10 + 2 * 10 * 6 // 2
+    assert hull.peak_bytes(9) == 110 + 5 * 6
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -149,8 +145,7 @@ def test_close_sizes_under_noise_are_not_trusted_far() -> None:
 def test_readings_of_one_size_that_differ_are_noise_and_the_largest_counts() -> None:
     hull = fit_hull([Sample(size, {Phase.FORWARD: 100 * size + extra}) for size in (1, 2, 4) for extra in (0, 10)])
     assert hull is not None
-    estimate = hull.peak(4)
-    assert (estimate.low_bytes, estimate.bytes, estimate.high_bytes) == (400, 410, 420)
+    assert hull.peak_bytes(4) == 410
 
 
 def test_a_miss_within_the_noise_moves_the_guess_by_one_step() -> None:
@@ -164,15 +159,14 @@ def test_a_miss_within_the_noise_moves_the_guess_by_one_step() -> None:
 def test_a_hole_is_stepped_over_and_widens_the_bounds() -> None:
     hull = fitted(lambda size: affine(size) + (50 if size == 8 else 0), [1, 4, 8, 16])
     assert hull.largest_within(affine(60), step=1, bound=BOUND).batch_size == 60
-    estimate = hull.peak(60)
-    assert (estimate.bytes, estimate.high_bytes) == (affine(60), affine(60) + 50)
-    assert hull.peak(8).high_bytes == affine(8) + 50
+    assert hull.peak_bytes(60) == affine(60)
+    assert hull.largest_within(affine(14), step=1, bound=BOUND).low < 14
 
 
 def test_an_out_of_memory_below_a_size_that_ran_is_a_hole() -> None:
     hull = fitted(affine, [1, 4, 16], Censored(8, affine(8) + 50, Phase.BACKWARD))
     assert hull.largest_within(affine(60), step=1, bound=BOUND).batch_size == 60
-    assert hull.peak(8).high_bytes == affine(8) + 50
+    assert hull.largest_within(affine(14), step=1, bound=BOUND).low < 14
 
 
 def test_a_curve_that_grows_ever_slower_is_followed_by_its_latest_slope() -> None:
@@ -189,7 +183,6 @@ def test_a_curve_that_grows_ever_slower_is_followed_by_its_latest_slope() -> Non
 
 def test_falling_readings_are_a_flat_curve() -> None:
     hull = fitted(lambda size: 1000 - size, [1, 10, 100])
-    assert hull.peak(1).high_bytes == 999
     assert hull.largest_within(2000, step=1, bound=BOUND) == Guess(400, 100, BOUND + 1, wide=False)
     assert hull.largest_within(800, step=1, bound=BOUND).low == 0
 
@@ -200,7 +193,7 @@ def test_falling_readings_are_a_flat_curve() -> None:
 def test_one_size_gives_a_proportional_guess_that_is_called_wide() -> None:
     hull = fitted(lambda size: 100 * size, [4])
     assert hull.largest_within(1000, step=1, bound=BOUND) == Guess(10, 4, BOUND + 1, wide=True)
-    assert hull.peak(10) == Estimate(1000, 400, 1000)
+    assert hull.peak_bytes(10) == 1000
     assert hull.largest_within(10**9, step=1, bound=BOUND).batch_size == 16
 
 
@@ -219,8 +212,7 @@ def test_a_phase_seen_once_shares_the_fixed_part_of_the_others() -> None:
     # Evaluation runs in the long form only, here at 16.
     hull = fit_hull([*samples({Phase.FORWARD: affine}, [4, 16, 64]), Sample(16, {Phase.EVALUATE: 1160})])
     assert hull is not None
-    assert hull.peak(64).bytes == 1000 + 160 * 4
-    assert hull.peak(64).low_bytes == affine(64)
+    assert hull.peak_bytes(64) == 1000 + 160 * 4
     assert hull.largest_within(1000 + 160 * 8, step=1, bound=BOUND) == Guess(128, 16, 183, wide=False)
 
 
@@ -236,7 +228,7 @@ def test_an_out_of_memory_in_a_phase_that_never_ran_bounds_all_the_same() -> Non
     for phase in (None, Phase.OPTIMIZER):
         hull = fitted(affine, [4, 16], Censored(32, 5000, phase))
         assert hull.largest_within(4000, step=1, bound=BOUND).high == 32
-        assert hull.peak(40).low_bytes == 5000
+        assert hull.peak_bytes(40) == 5000
 
 
 # How far, and in which steps

@@ -253,34 +253,10 @@ def test_a_tensor_only_the_largest_pass_saves_is_flagged() -> None:
     assert foretold_peak(learned, 70) == fresh_peak(planted, 70)
 
 
-# How well passes agree
-
-
-def test_fits_compare_each_pass_with_the_program_and_foresight_the_last_with_those_before() -> None:
-    planted = Planted(workspace=lambda batch, layer: 2_000_003 if batch > 20 else 0)
-    learned = program(trained(planted, (2, 3, 24)))
-    assert [one.batch_size for one in learned.fits] == [2, 3, 24]
-    assert [one.allocated_bytes for one in learned.fits] == [fresh_peak(planted, size) for size in (2, 3, 24)]
-    assert learned.fits[0].matched == learned.fits[1].matched < 1
-    assert learned.fits[2].matched == 1
-    assert learned.fits[2].foretold_bytes == learned.fits[2].allocated_bytes
-    assert learned.fits[0].foretold_bytes > learned.fits[0].allocated_bytes  # the workspace is not there yet
-    assert learned.foresight is not None
-    assert learned.foresight.foretold_bytes == fresh_peak(Planted(), 24)
-    assert learned.foresight.allocated_bytes == fresh_peak(planted, 24)
-
-
-def test_two_passes_leave_nothing_to_check_foresight_with() -> None:
-    assert program(trained(Planted(), (2, 3))).foresight is None
+# Passes that do not agree
 
 
 def test_a_pass_of_another_program_is_left_out() -> None:
-    def dynamic(batch_size: int, layer: int) -> int:
-        return (7919 * layer + 104_729) * (batch_size % 7 + 1) if batch_size == 2 else 0
-
-    planted = Planted(workspace=dynamic, saved=dynamic, counters=dynamic)
-    learned = program(trained(planted, (2, 3, 5)))
-    assert [one.matched > 0 for one in learned.fits] == [True, True, True]  # deletions alone are no reason
     writer = Writer(Planted())
     writer.build()
     writer.train(3)
@@ -295,10 +271,7 @@ def test_a_pass_of_another_program_is_left_out() -> None:
         (*trace.marks, mark),
         (*trace.passes, PassPeaks(2, 1, 0, 0)),
     )
-    learned = program(with_alien)
-    assert [one.matched for one in learned.fits] == [0, 1, 1]
-    assert learned.sizes_at(50) == program(trace).sizes_at(50)
-    assert learned.foresight is None
+    assert program(with_alien).sizes_at(50) == program(trace).sizes_at(50)
 
 
 def test_a_pass_that_shares_only_half_is_left_out() -> None:
@@ -309,11 +282,11 @@ def test_a_pass_that_shares_only_half_is_left_out() -> None:
         marks.append(Mark(len(events), Phase.FORWARD, 1, batch_size))
         for at in range(200):
             alien = batch_size == 2 and at >= 100  # kept, where the others end at once
-            sizes.append(17 * MIB if alien else (100_003 + 7919 * at) * batch_size)
+            sizes.append(17 * MIB if alien else (100_003 + 7919 * at) * (batch_size + (batch_size == 2)))
             events += [len(sizes)] if alien else [len(sizes), -len(sizes)]
     peaks = tuple(PassPeaks(batch_size, 1, 0, 0) for batch_size in (2, 3, 5))
     learned = program(Trace(tuple(sizes), (), tuple(events), tuple(marks), peaks))
-    assert [one.matched for one in learned.fits] == [0, 1, 1]
+    assert set(learned.kinds) == {Kind.CONSTANT, Kind.AFFINE}
 
 
 def test_passes_without_anything_in_common_cannot_be_aligned() -> None:

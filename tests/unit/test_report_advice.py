@@ -2,18 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.model import (
-    Cause,
-    Form,
-    LoaderInfo,
-    Loading,
-    Outcome,
-    Phase,
-    ProbeResult,
-    Reason,
-    SearchResult,
-    Traits,
-)
+from autotune.model import Cause, Form, LoaderInfo, Loading, Outcome, Phase, ProbeResult, Reason, SearchResult, Traits
 from autotune.report.advice import advice
 from autotune.units import GIB
 from tests.cli.results import MACHINE, PROBES, RESULT, WORKLOAD, failing, fitting, with_answer

@@ -7,22 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from autotune.errors import NothingFits, UsageError
-from autotune.model import (
-    Attention,
-    Checkpointing,
-    Compile,
-    Form,
-    MemoryFormat,
-    OptimizerKind,
-    Outcome,
-    Parallel,
-    Precision,
-    Prediction,
-    ProbeResult,
-    Reason,
-    SearchResult,
-    Settings,
-)
+from autotune.model import Form, Outcome, Precision, Prediction, ProbeResult, Reason, SearchResult, Settings
 from autotune.report.document import document, failure_document, read, schema, settings_of, to_text
 from autotune.report.fields import Batch, Document, FailureDocument
 from autotune.report.settings_fields import Settings as SettingsFields
@@ -41,6 +26,7 @@ from tests.cli.results import (
     with_answer,
     with_settings,
 )
+from tests.unit.export_samples import ALL
 
 OF_ONE_RANK = {
     "parallel": "default",
@@ -50,28 +36,29 @@ OF_ONE_RANK = {
     "reshard": True,
     "offload": False,
 }
+UNCHANGED = {
+    "precision": "default",
+    "init_scale": 65536.0,
+    "checkpointing": "off",
+    "compile": "off",
+    "activation_budget": 1.0,
+    "optimizer": "default",
+    "memory_format": "default",
+    "attention": "default",
+    "cudnn_benchmark": False,
+    "set_to_none": True,
+    "loader_workers": None,
+    "pin_memory": False,
+    "allocator": "",
+    **OF_ONE_RANK,
+}
 GOLDEN = {
     "schema_version": 1,
     "created": "2026-03-04T12:00:00Z",
     "complete": True,
     "workload": {"ref": "model.py", "fingerprint": "f00d", "parameters": 124_439_808, "command": None, "parts": {}},
     "machine": {**asdict(MACHINE), "peers": []},
-    "settings": {
-        "precision": "default",
-        "init_scale": 65536.0,
-        "checkpointing": "off",
-        "compile": "off",
-        "activation_budget": 1.0,
-        "optimizer": "default",
-        "memory_format": "default",
-        "attention": "default",
-        "cudnn_benchmark": False,
-        "set_to_none": True,
-        "loader_workers": None,
-        "pin_memory": False,
-        "allocator": "",
-        **OF_ONE_RANK,
-    },
+    "settings": UNCHANGED,
     "changes": {},
     "batch": {
         "micro_batch": 24,
@@ -108,22 +95,7 @@ GOLDEN = {
     "warnings": [],
     "asked": {
         "device": "auto",
-        "settings": {
-            "precision": "default",
-            "init_scale": 65536.0,
-            "checkpointing": "off",
-            "compile": "off",
-            "activation_budget": 1.0,
-            "optimizer": "default",
-            "memory_format": "default",
-            "attention": "default",
-            "cudnn_benchmark": False,
-            "set_to_none": True,
-            "loader_workers": None,
-            "pin_memory": False,
-            "allocator": "",
-            **OF_ONE_RANK,
-        },
+        "settings": UNCHANGED,
         "accumulate": 1,
         "memory_limit_bytes": 40 * GIB,
         "multiple_of": 1,
@@ -166,29 +138,6 @@ for newer in ("worst_batch", "candidates", "ranks", "all_ranks_samples_per_secon
     del OLDER["evidence"][newer]  # type: ignore[attr-defined]
 OLDER["machine"] = asdict(MACHINE)
 del OLDER["machine"]["peers"]  # type: ignore[attr-defined]
-CHANGED = Settings(
-    precision=Precision.FP16,
-    init_scale=1024.0,
-    checkpointing=Checkpointing.ALTERNATE,
-    compile=Compile.MAX_AUTOTUNE,
-    activation_budget=0.5,
-    optimizer=OptimizerKind.FUSED,
-    memory_format=MemoryFormat.CHANNELS_LAST,
-    attention=Attention.FLASH,
-    cudnn_benchmark=True,
-    set_to_none=False,
-    loader_workers=3,
-    pin_memory=True,
-    allocator="expandable_segments:True",
-    parallel=Parallel.DDP,
-    bucket_mb=100,
-    bucket_view=True,
-    static_graph=True,
-    reshard=False,
-    offload=True,
-    accumulate=2,
-)
-"""Every field away from its default."""
 ERROR = NothingFits("batch 1 does not fit", hint="a smaller model", detail="split")
 
 
@@ -240,16 +189,16 @@ def test_all_settings_are_in_the_document_under_their_names_with_their_defaults(
 
 
 def test_settings_come_back_from_the_text_as_they_went_in() -> None:
-    assert all(value != getattr(Settings(), name) for name, value in asdict(CHANGED).items())
-    assert settings_of(read(to_text(document(changed_to(CHANGED))))) == CHANGED
+    assert all(value != getattr(Settings(), name) for name, value in asdict(ALL).items())
+    assert settings_of(read(to_text(document(changed_to(ALL))))) == ALL
 
 
 def test_what_the_settings_change_is_said_in_words() -> None:
-    content = document(changed_to(CHANGED))
+    content = document(changed_to(ALL))
     assert content.changes == {
         "precision": "fp16",
         "init_scale": "1024",
-        "checkpointing": "alternate",
+        "checkpointing": "own",
         "compile": "max-autotune",
         "activation_budget": "0.5",
         "optimizer": "fused",
@@ -257,28 +206,28 @@ def test_what_the_settings_change_is_said_in_words() -> None:
         "attention": "flash",
         "cudnn_benchmark": "true",
         "set_to_none": "false",
-        "loader_workers": "3",
+        "loader_workers": "4",
         "pin_memory": "true",
-        "allocator": "expandable_segments:True",
-        "parallel": "ddp",
-        "bucket_mb": "100",
+        "allocator": "expandable_segments:True,max_split_size_mb:128",
+        "parallel": "fsdp",
+        "bucket_mb": "50",
         "bucket_view": "true",
         "static_graph": "true",
         "reshard": "false",
         "offload": "true",
-        "accumulate": "2",
+        "accumulate": "3",
     }
 
 
 def test_a_change_back_to_the_default_is_one_as_well() -> None:
-    changed = replace(CHANGED, allocator="", loader_workers=None)
+    changed = replace(ALL, allocator="", loader_workers=None)
     probes = tuple(replace(probe, settings=changed) for probe in PROBES)
-    result = replace(with_settings(CHANGED), answer=replace(ANSWER, settings=changed), probes=probes)
+    result = replace(with_settings(ALL), answer=replace(ANSWER, settings=changed), probes=probes)
     assert document(result).changes == {"loader_workers": "default", "allocator": "default"}
 
 
 def test_what_the_user_asked_for_is_no_change() -> None:
-    assert document(with_settings(CHANGED)).changes == {}
+    assert document(with_settings(ALL)).changes == {}
 
 
 def test_a_document_of_before_is_read_with_what_was_done_then() -> None:
@@ -303,8 +252,8 @@ def test_the_user_s_own_settings_are_their_own_baseline() -> None:
     assert (
         document(with_answer(fitting(27, Form.LONG, step_seconds=(0.1,)))).evidence.baseline_samples_per_second == 150
     )
-    accumulated = replace(CHANGED, accumulate=8)
-    result = with_settings(CHANGED)
+    accumulated = replace(ALL, accumulate=8)
+    result = with_settings(ALL)
     result = replace(
         result,
         answer=replace(ANSWER, settings=accumulated),
@@ -316,27 +265,27 @@ def test_the_user_s_own_settings_are_their_own_baseline() -> None:
 
 
 def test_the_baseline_is_the_best_that_the_user_s_own_settings_reach_safely() -> None:
-    evidence = document(changed_to(CHANGED)).evidence
+    evidence = document(changed_to(ALL)).evidence
     assert evidence.samples_per_second == pytest.approx(300)
     assert evidence.baseline_samples_per_second == pytest.approx(150)
 
 
 def test_the_baseline_may_accumulate_otherwise() -> None:
     own = replace(fitting(16, Form.TIMED, step_seconds=(0.5,)), settings=Settings(accumulate=3))
-    assert document(changed_to(CHANGED, own=(own,))).evidence.baseline_samples_per_second == pytest.approx(96)
+    assert document(changed_to(ALL, own=(own,))).evidence.baseline_samples_per_second == pytest.approx(96)
 
 
 def test_short_probes_make_the_baseline_only_where_no_others_do() -> None:
     quick = fitting(16, Form.SHORT, step_seconds=(0.01, 0.01))
     timed = fitting(16, Form.TIMED, step_seconds=(0.125, 0.125))
-    assert document(changed_to(CHANGED, own=(quick, timed))).evidence.baseline_samples_per_second == pytest.approx(128)
-    assert document(changed_to(CHANGED, own=(quick,))).evidence.baseline_samples_per_second == pytest.approx(1600)
+    assert document(changed_to(ALL, own=(quick, timed))).evidence.baseline_samples_per_second == pytest.approx(128)
+    assert document(changed_to(ALL, own=(quick,))).evidence.baseline_samples_per_second == pytest.approx(1600)
 
 
 @pytest.mark.parametrize("form", [Form.COMPARE, Form.LOADING])
 def test_what_is_no_ordinary_training_makes_no_baseline(form: Form) -> None:
     other = fitting(16, form, step_seconds=(0.01, 0.01))
-    assert document(changed_to(CHANGED, own=(other,))).evidence.baseline_samples_per_second is None
+    assert document(changed_to(ALL, own=(other,))).evidence.baseline_samples_per_second is None
 
 
 def test_a_size_that_the_own_settings_failed_at_makes_no_baseline_but_a_disturbed_probe_is_no_failure() -> None:
@@ -344,8 +293,8 @@ def test_a_size_that_the_own_settings_failed_at_makes_no_baseline_but_a_disturbe
     slower = fitting(8, Form.TIMED, step_seconds=(0.1,))
     died = failing(40, form=Form.LONG)
     disturbed = failing(40, Outcome.UNRELIABLE, form=Form.LONG)
-    assert document(changed_to(CHANGED, own=(ran, slower, died))).evidence.baseline_samples_per_second == 80
-    assert document(changed_to(CHANGED, own=(ran, slower, disturbed))).evidence.baseline_samples_per_second == 400
+    assert document(changed_to(ALL, own=(ran, slower, died))).evidence.baseline_samples_per_second == 80
+    assert document(changed_to(ALL, own=(ran, slower, disturbed))).evidence.baseline_samples_per_second == 400
 
 
 def test_accumulation_holds_the_effective_batch_exactly() -> None:

@@ -18,36 +18,9 @@ from autotune import published
 from autotune.errors import MemoryWarning
 from autotune.probe.device_lock import this_host
 from autotune.runtime import Guard
-from autotune.runtime.readings import Reading
 from autotune.units import GIB
 from autotune.workload.source import INSIDE_VARIABLE
-from tests.unit.planted_trainings import Failing, make_batch, make_model, mean_square
-
-
-class PlantedMeter:
-    """A card of 80 GiB."""
-
-    used = 10 * GIB
-
-    def read(self) -> Reading:
-        return Reading(
-            allocated_bytes=self.used // 2,
-            reserved_bytes=self.used - GIB,
-            reserved_peak_bytes=self.used - GIB,
-            used_bytes=self.used,
-            capacity_bytes=80 * GIB,
-            host_rss_bytes=GIB,
-            retries=0,
-        )
-
-
-class Clock:
-    """Stands still unless it is set."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.planted_trainings import Clock, Failing, PlantedMeter, make_batch, make_model, mean_square
 
 
 @pytest.fixture
@@ -132,6 +105,7 @@ def test_a_leak_that_was_found_is_told(folder: Path, clock: Clock) -> None:
     def train() -> None:
         for _ in range(60):
             meter.used += 4 << 20
+            meter.allocated += 2 << 20
             clock.now += 1.0
             guard.after_step()
 

@@ -14,41 +14,10 @@ import autotune
 from autotune.errors import EnvironmentTrouble, MemoryStop, MemoryWarning
 from autotune.runtime import Guard, load_checkpoint
 from autotune.runtime.log import Log
-from autotune.runtime.readings import HostMeter, Reading, default_limit, make_meter
+from autotune.runtime.readings import HostMeter, default_limit, make_meter
 from autotune.runtime.watch import AGAIN_AFTER_S
 from autotune.units import GIB, MIB
-from tests.unit.planted_trainings import Failing, make_batch, make_model, mean_square
-
-CAPACITY = 80 * GIB
-
-
-class PlantedMeter:
-    """Tells what it is told, and counts how often it was asked."""
-
-    def __init__(self, used: int = 10 * GIB) -> None:
-        self.used, self.allocated, self.retries, self.asked = used, used // 2, 0, 0
-
-    def read(self) -> Reading:
-        self.asked += 1
-        return Reading(
-            allocated_bytes=self.allocated,
-            reserved_bytes=self.used - GIB,
-            reserved_peak_bytes=self.used - GIB,
-            used_bytes=self.used,
-            capacity_bytes=CAPACITY,
-            host_rss_bytes=GIB,
-            retries=self.retries,
-        )
-
-
-class Clock:
-    """Stands still unless it is set."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.planted_trainings import CAPACITY, Clock, Failing, PlantedMeter, make_batch, make_model, mean_square
 
 
 @pytest.fixture

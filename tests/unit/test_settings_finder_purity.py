@@ -10,42 +10,10 @@ from autotune.search.allocators import BestAllocator
 from autotune.search.apart import plain
 from autotune.search.batch import BatchFinder
 from autotune.search.settings import SettingsFinder
-from tests.fakes import (
-    BROKEN_MACHINE,
-    BUDGET,
-    BUG,
-    HANGS,
-    KILLED,
-    LEAKS,
-    LIBRARY,
-    NOT_FINITE,
-    OUT_OF_MEMORY,
-    OVER_BUDGET,
-    REJECTED,
-    SEGFAULT,
-    VANISHED,
-    Fault,
-    drive,
-    result,
-)
+from tests.fakes import BUDGET, FAULTS, Fault, drive, result
 from tests.unit.planted_settings import CHANGES_TRAINING, UNSUPPORTED, PlantedMachine, space_of
 from tests.unit.planted_settings_searches import finder_for, found, random_machine, search
 
-FAULTS = (
-    BROKEN_MACHINE,
-    BUG,
-    HANGS,
-    KILLED,
-    LEAKS,
-    LIBRARY,
-    NOT_FINITE,
-    OUT_OF_MEMORY,
-    OVER_BUDGET,
-    REJECTED,
-    SEGFAULT,
-    UNSUPPORTED,
-    VANISHED,
-)
 EXPANDABLE = "expandable_segments:True"
 
 
@@ -53,7 +21,7 @@ def troubled(seed: int) -> PlantedMachine:
     """Fails at random, in ways of its own choice, and says something else each time it is asked."""
     machine = random_machine(seed, noise=0.02)
     random = Random(seed)
-    faults, rate = random.sample(FAULTS, 4), random.choice([0.05, 0.2, 0.5])
+    faults, rate = random.sample((*FAULTS, UNSUPPORTED), 4), random.choice([0.05, 0.2, 0.5])
     quiet = random.choice([0, 3, 8])
 
     def fails(settings: Settings, size: int, form: Form) -> Fault | None:

@@ -18,8 +18,8 @@ from autotune.executors.workers import LOSSES, Workers
 from autotune.model import Cause, Form, ProbeResult, Question, Reason
 from autotune.search.batch import BatchFinder
 from autotune.search.imagine import imagination
-from tests.contract.searching import BUDGET, LARGEST, MACHINE, plan, planted, workload
-from tests.fakes import drive
+from tests.contract.searching import BUDGET, LARGEST, plan, planted, workload
+from tests.fakes import MACHINE, drive
 from tests.unit.planted_workers import GPU, PlantedWorker
 
 QUESTION = Question(batch_size=2, form=Form.SHORT, reason=Reason.START)

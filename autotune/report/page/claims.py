@@ -11,6 +11,7 @@ from autotune.report.page.view import Claim
 from autotune.report.ranks import where_run
 from autotune.report.words import failure_words, format_share, limit_words
 from autotune.search.apart import plain
+from autotune.units import counted
 
 
 def claims(result: SearchResult) -> tuple[Claim, ...]:
@@ -46,7 +47,7 @@ def _certified(size: int, probe: ProbeResult | None) -> Claim:
     if probe is None:
         return Claim(text=f"The ledger does not hold the probe that certified batch {size}.", holds=False)
     seen = probe.measurement
-    steps = f"{seen.steps_executed} training step{'' if seen.steps_executed == 1 else 's'}"
+    steps = counted(seen.steps_executed, "training step")
     within = format_share(seen.peak_device_bytes, probe.budget_bytes)
     return Claim(text=f"Batch {size} ran {steps} {where_run(probe)}, with a peak of {within}.", holds=True)
 

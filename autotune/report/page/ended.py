@@ -9,6 +9,7 @@ from autotune.report.words import failure_words
 from autotune.search.apart import Apart
 from autotune.search.evidence import read
 from autotune.search.verdict import Ending, why_nothing
+from autotune.units import counted
 
 _TAIL = 4000
 """Characters of a traceback or of output that are shown: its end."""
@@ -23,8 +24,7 @@ def no_answer(record: SearchRecord, probes: Sequence[ProbeResult], command: str)
         command: that asks the same question, for those that can go on; empty where there is none.
     """
     again = f"{command.replace(' --fresh', '')}" if command else "call find_max_batch() from the same script again"
-    count = "no" if not probes else str(len(probes))
-    ran = f"{count} finished probe{'' if len(probes) == 1 else 's'}"
+    ran = counted(len(probes), "finished probe") if probes else "no finished probes"
     if record.state is SearchState.INTERRUPTED:
         # What stopped it is the name of an exception, or a sentence.
         because = "it was stopped" if record.message.startswith("stopped by ") else record.message or "it was stopped"

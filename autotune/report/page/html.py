@@ -9,7 +9,6 @@ import hashlib
 from pathlib import Path
 
 from autotune.report.columns import instant_words
-from autotune.report.page.drawing import Figure
 from autotune.report.page.figures import figures
 from autotune.report.page.tables import ROLES, parts_table, rank_table, ranks_note, step_words
 from autotune.report.page.view import View
@@ -50,15 +49,11 @@ def render_html(view: View) -> str:
         view=view,
         figures={"trade": None, "step": None, "times": None} | {figure.name: figure for figure in shown},
         memory_figures=[figure for figure in shown if figure.name.startswith("memory-")],
-        data=_specs(shown),
+        data={figure.name: figure.spec for figure in shown},
         style=Markup(_read("report.css")),
         scripts=[Markup(script) for script in scripts],
         policy=_policy(scripts),
     )
-
-
-def _specs(shown: tuple[Figure, ...]) -> dict[str, object]:
-    return {figure.name: figure.spec for figure in shown}
 
 
 def _policy(scripts: list[str]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from autotune.memory.forecast import Forecast
 from autotune.memory.timeline import USES, foretold_timeline, recorded_timeline, uses_at_peak
 from autotune.model import Form, Outcome, ProbeResult, Reason, SearchRecord, Settings
+from autotune.report.baseline import TRAINING
 from autotune.report.explain import of_memory
 from autotune.report.explanation import USES as USE_WORDS
 from autotune.report.memory_split import memory_split
@@ -44,7 +45,7 @@ def memory_by_size(
     """
     by_size: dict[int, list[ProbeResult]] = {}
     for probe in Apart.of(probes).training:
-        trains = probe.form in (Form.SHORT, Form.TIMED, Form.LONG) and probe.reason is not Reason.TRACE
+        trains = probe.form in TRAINING and probe.reason is not Reason.TRACE
         if trains and probe.outcome is not Outcome.UNRELIABLE and plain(probe.settings) == plain(settings):
             by_size.setdefault(probe.batch_size, []).append(probe)
     telling = {size: deciding(there) for size, there in sorted(by_size.items())}

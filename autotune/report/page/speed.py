@@ -4,15 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autotune.model import Form, Outcome, ProbeResult, Settings
+from autotune.report.baseline import TRAINING, fastest
 from autotune.report.page.memory import deciding
 from autotune.report.page.view import Role, StepTimes, Trade
 from autotune.report.setting_words import settings_words
-from autotune.report.tuning import fastest
 from autotune.search.apart import plain
 
 MOST_TRADES = 400
 MOST_TIMES = 12
-_TRAINED = frozenset({Form.SHORT, Form.TIMED, Form.LONG})
 
 
 class Roles:
@@ -47,7 +46,7 @@ def trades(probes: Sequence[ProbeResult], roles: Roles) -> tuple[Trade, ...]:
     """One for each size that was timed under some settings: the front by memory, then the others by throughput."""
     by_size: dict[tuple[Settings, int], list[ProbeResult]] = {}
     for probe in probes:
-        if probe.form in _TRAINED and probe.outcome is not Outcome.UNRELIABLE:
+        if probe.form in TRAINING and probe.outcome is not Outcome.UNRELIABLE:
             by_size.setdefault((plain(probe.settings), probe.batch_size), []).append(probe)
     found = []
     for (settings, size), there in by_size.items():
@@ -90,7 +89,7 @@ def step_times(probes: Sequence[ProbeResult], roles: Roles, batch_size: int | No
     Args:
         batch_size: the recommended one, whose probe stands for the recommended settings; None = there is none.
     """
-    timed = [p for p in probes if p.fits and p.form in _TRAINED and p.samples_per_second is not None]
+    timed = [p for p in probes if p.fits and p.form in TRAINING and p.samples_per_second is not None]
     groups: dict[Settings | int, list[ProbeResult]] = {}
     for probe in timed:
         groups.setdefault(plain(probe.settings), []).append(probe)

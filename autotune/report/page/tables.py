@@ -47,7 +47,11 @@ def step_words(answer: Answer) -> str:
 def parts_table(ended: NoAnswer, budget_bytes: int) -> Table:
     """Where the memory went of the probe that shows that nothing fits."""
     rows = [
-        (part.kind, format_bytes(part.size_bytes), "expected" if part.expected else _reached(part.size_bytes))
+        (
+            part.kind,
+            format_bytes(part.size_bytes),
+            "expected" if part.expected else "not reached" if part.size_bytes is None else "",
+        )
         for part in ended.parts
     ]
     if ended.requested_bytes is not None:
@@ -58,10 +62,6 @@ def parts_table(ended: NoAnswer, budget_bytes: int) -> Table:
         rows=tuple(rows),
         numbers=frozenset({1}),
     )
-
-
-def _reached(size_bytes: int | None) -> str:
-    return "not reached" if size_bytes is None else ""
 
 
 def trade_table(found: Sequence[Trade], recommended: int | None) -> Table:

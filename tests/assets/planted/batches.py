@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from descent import Descent
 from torch import nn
 
 FORM, *OPTIONS = sys.argv[1:]
@@ -80,25 +81,6 @@ def loss(model: nn.Module, batch: Any) -> torch.Tensor:
             pass
     assert type(batch) is type(make_batch(len(inputs)))
     return model(inputs).pow(2).mean()
-
-
-class Descent(torch.optim.Optimizer):
-    """Gradient descent written out. PyTorch's own optimizers import torch._dynamo, which takes each fresh process a second."""
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self.param_groups.append(param_group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for parameter in self.param_groups[0]["params"]:
-            parameter.grad = None
-
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
-        with torch.no_grad():
-            for parameter in self.param_groups[0]["params"]:
-                parameter -= 0.01 * parameter.grad
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"state": {}}
 
 
 def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.assets.planted.descent import Descent
 from tests.faults.striking import reached
 
 LIMIT = 2
@@ -74,25 +75,16 @@ class Model(nn.Module):
         return Telling.apply(self.linear(x))
 
 
-class Descent(torch.optim.Optimizer):
-    """Gradient descent written out: PyTorch's own optimizers import torch._dynamo in each fresh process."""
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self.param_groups.append(param_group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for parameter in self.param_groups[0]["params"]:
-            parameter.grad = None
+class Telltale(Descent):
+    """Says when it steps, and when its state is asked for."""
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]
         reached("optimizer")
-        with torch.no_grad():
-            for parameter in self.param_groups[0]["params"]:
-                parameter -= 0.01 * parameter.grad
+        super().step()
 
     def state_dict(self) -> dict[str, Any]:
         reached("checkpoint")
-        return {"state": {}}
+        return super().state_dict()
 
 
 def make_model() -> nn.Module:
@@ -110,7 +102,7 @@ def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 
 def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return Descent(params, {})
+    return Telltale(params, {})
 
 
 def evaluate(model: nn.Module, batch: torch.Tensor) -> None:

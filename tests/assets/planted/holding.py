@@ -9,10 +9,11 @@ import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
+
+from tests.assets.planted.descent import Descent
 
 FOLDER = Path(os.environ["PLANTED_FOLDER"])
 HOLD = FOLDER / "hold"
@@ -69,25 +70,6 @@ def make_batch(batch_size: int) -> torch.Tensor:
 
 def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return model(batch).pow(2).mean()
-
-
-class Descent(torch.optim.Optimizer):
-    """Gradient descent written out. PyTorch's own optimizers import torch._dynamo, which takes each fresh process a second."""
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self.param_groups.append(param_group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for parameter in self.param_groups[0]["params"]:
-            parameter.grad = None
-
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
-        with torch.no_grad():
-            for parameter in self.param_groups[0]["params"]:
-                parameter -= 0.01 * parameter.grad
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"state": {}}
 
 
 def make_optimizer(params: list[nn.Parameter]) -> torch.optim.Optimizer:

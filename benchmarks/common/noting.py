@@ -5,9 +5,18 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
 from autotune.model import Machine
-from benchmarks.comparison.results import Run
+from benchmarks.common.documents import Run
 
-_PACKAGES = ("torch", "triton", "transformers", "torchvision", "timm", "pytorch-autotune")
+_PACKAGES = (
+    "torch",
+    "triton",
+    "lightning",
+    "accelerate",
+    "transformers",
+    "torchvision",
+    "timm",
+    "pytorch-autotune",
+)
 
 
 def note(command: str, machine: Machine) -> Run:
