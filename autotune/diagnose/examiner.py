@@ -34,7 +34,7 @@ class Training(Protocol):
         ...
 
     def peak_bytes(self) -> int:
-        """The most that was allocated within the last step, batch included, as ``held_bytes`` counts it."""
+        """The most that was allocated within the last step, batch included; on the CPU all that its limit counts."""
         ...
 
     def peak_reserved_bytes(self) -> int:

@@ -117,7 +117,9 @@ def test_c13_a_library_status_at_every_size_is_trouble_of_the_environment(search
 
 
 def test_c13_a_library_status_at_one_size_is_a_hole_and_not_the_limit(search_forked: Search) -> None:
-    result = search_forked("one_size", 16, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40)
+    result = search_forked(
+        "one_size", 16, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", max_batch=40, memory_limit="2GiB"
+    )  # with room for 4 times as much each time: 1, 4, 16
     assert result.answer.max_batch == 40
     assert result.answer.holes == (16,)
 

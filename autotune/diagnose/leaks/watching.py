@@ -130,13 +130,10 @@ class LeakExaminer:
         cap_bytes = _cap(training)
         if cap_bytes is None:
             return None
-        above = max(0, training.peak_bytes() - training.held_bytes() - training.batch_bytes())
-        base = (
-            self._heap.mapped_bytes()
-            if training.device.type == "cpu"
-            else training.held_bytes() + training.batch_bytes()
-        )
-        return max(0, cap_bytes - base - above)
+        now = training.held_bytes() + training.batch_bytes()
+        if training.device.type == "cpu":
+            now = self._heap.mapped_bytes()
+        return max(0, cap_bytes - max(now, training.peak_bytes()))
 
     def _num_hooks(self, training: Training) -> int:
         return sum(len(each.registered) for each in hooks(training.model, training.optimizer))
