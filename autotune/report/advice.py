@@ -97,13 +97,22 @@ def _skipped_steps(result: SearchResult) -> Iterator[str]:
         )
 
 
+_HAIR = 0.02
+"""Of the limit: by so much the long form may need more than the short one, without any luck (7 MiB of 500)."""
+
+
+def _by_a_hair(probe: ProbeResult) -> bool:
+    return (probe.measurement.peak_allocated_bytes or 0) > (1 - _HAIR) * probe.budget_bytes
+
+
 def _by_chance(result: SearchResult) -> Iterator[str]:
     """A size that fits or not by the luck of the heap; of evaluations and lengths that vary the long form needs more anyway."""
     if result.machine.device != "cpu" or result.workload.evaluates or result.workload.traits.varies:
         return
     probes = [p for p in result.probes if p.settings == result.settings]
     failed = {p.batch_size for p in probes if p.outcome is Outcome.OUT_OF_MEMORY}
-    sizes = sorted(failed & {p.batch_size for p in probes if p.fits})
+    fitted = {p.batch_size for p in probes if p.fits and not _by_a_hair(p)}
+    sizes = sorted(failed & fitted)
     if sizes:
         yield (
             f"batch {sizes[0]} fitted in one probe and ran out of memory in another: chance cuts up the heap of a CPU process, "

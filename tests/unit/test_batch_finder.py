@@ -154,6 +154,19 @@ def test_once_the_short_form_misled_low_ground_is_certified_before_anything_is_b
     assert finder.ask(history) == Question(batch_size=20, form=Form.LONG, reason=Reason.BISECT)
 
 
+@pytest.mark.parametrize("more", [1, 12, 60])
+def test_what_the_long_form_needs_more_is_learned_from_one_that_fits(more: int) -> None:
+    """A constant more: after the contradiction firm ground, the limit, and the next size, and no halving between them."""
+    prober = FakeProber(fixed_bytes=400, per_sample_bytes=5, long_extra_bytes=more)
+    stop, history = drive(BatchFinder(recommend=False), prober)
+    limit = (BUDGET.limit_bytes - 400 - more) // 5
+    assert stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.refuted_at) == (limit, limit + 1)
+    first = next(i for i, p in enumerate(history) if p.form is Form.LONG)
+    assert not history[first].fits
+    assert len(history) - first <= 4
+
+
 def test_a_hanging_start_is_followed_by_the_smallest_size_instead_of_a_dozen_deadlines() -> None:
     _, history = drive(BatchFinder(start_batch=4096), FakeProber(fault=lambda *_: HANGS))
     assert sizes(history) == [4096, 1]

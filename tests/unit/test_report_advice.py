@@ -204,3 +204,16 @@ def test_a_size_that_fits_by_the_luck_of_the_heap_is_said(
     )
     told = [text for text in advice(result) if "fitted in one probe and ran out of memory in another" in text]
     assert [text.partition(" fitted")[0] for text in told] == (["batch 28"] if said else [])
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.97, True), (0.99, False)])
+def test_a_size_that_fits_by_a_hair_is_no_luck_of_the_heap(share: float, said: bool) -> None:
+    """Within 2 % of the limit: the long form needs so much more than the short one."""
+    fitted = fitting(28)
+    measured = replace(fitted.measurement, peak_allocated_bytes=int(share * fitted.budget_bytes))
+    result = replace(
+        with_answer(replace(fitted, measurement=measured), failing(28, form=Form.LONG)),
+        machine=replace(MACHINE, device="cpu"),
+        workload=replace(WORKLOAD, evaluates=False),
+    )
+    assert any("chance cuts up the heap" in text for text in advice(result)) == said
