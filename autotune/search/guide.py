@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autotune.memory.forecast import Correction, Forecast, Seen, forecast
 from autotune.memory.hull import NEAREST_FACTOR, Censored, Hull, Sample, fit_hull
 from autotune.model import Cause, Form, Prediction, ProbeResult, Reason
-from autotune.search.evidence import Evidence, Standing
+from autotune.search.evidence import Evidence, Finding, Standing
 
 _OUT_OF_MEMORY = frozenset({Cause.DEVICE_MEMORY, Cause.MASKED_MEMORY, Cause.HOST_MEMORY})
 _BEYOND_STEPS = 2
@@ -122,21 +122,20 @@ def guess(
 
 
 def _more_in_long_form(evidence: Evidence, hull: Hull, limit_bytes: int) -> int | None:
-    """By how much the long form's peaks are above the short form's, of which the hull is; None where that is no constant.
+    """By how much the long form's peaks are above the short form's, of which the hull is; None where that does not say which
+    sizes ran in the long form and which did not.
 
     A fresh process, with a checkpoint in the middle, needs a little more than a fork of one: on the CPU 7 MiB of 500.
     """
-    certified = [evidence.findings[size] for size in evidence.certified]
-    failed = [f for f in evidence.failed if f.contradicted and f.cause in _OUT_OF_MEMORY]
-    more_bytes = max(
-        [
-            0,
-            *((f.probe.measurement.peak_allocated_bytes or 0) - hull.peak_bytes(f.size) for f in certified),
-            *(limit_bytes + 1 - hull.peak_bytes(f.size) for f in failed),
-        ]
-    )
-    fits = bool(certified) and hull.peak_bytes(certified[-1].size) + more_bytes <= limit_bytes
-    return more_bytes if fits else None
+    ran = [evidence.findings[size] for size in evidence.certified]
+    more_bytes = max((_peak_bytes(f) - hull.peak_bytes(f.size) for f in ran), default=0)
+    largest_bytes = max((hull.peak_bytes(f.size) for f in ran), default=limit_bytes)
+    failed_bytes = min(hull.peak_bytes(f.size) for f in evidence.failed if f.contradicted)
+    return more_bytes if largest_bytes <= limit_bytes - more_bytes < failed_bytes else None
+
+
+def _peak_bytes(finding: Finding) -> int:
+    return finding.probe.measurement.peak_allocated_bytes or 0
 
 
 def _beyond(foretold: Forecast, low: int, high: int, step: int, bound: int) -> int | None:

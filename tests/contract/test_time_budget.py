@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,8 @@ from autotune.model import Budget, Form, Plan, Precision, ProbeResult, Question,
 from autotune.ports import Prober
 from autotune.session import Session
 from autotune.storage.store import Store
-from tests.contract.searching import BUDGET, PER_SAMPLE_BYTES, Notes, plan, planted, workload
-from tests.fakes import MACHINE, Evaluating
+from tests.contract.searching import BUDGET, Notes, plan, planted, workload
+from tests.fakes import MACHINE, OUT_OF_MEMORY, Evaluating, Fault
 from tests.unit.planted_bench import PlantedBench
 from tests.unit.planted_settings import TRAITS, PlantedMachine, space_of
 
@@ -132,9 +133,14 @@ def test_who_goes_on_with_a_search_has_the_whole_of_a_new_budget(store: Store, c
     assert found.answer.settings is not None and found.answer.settings.precision is Precision.BF16
 
 
+def _fails_in_long_form(size: int, form: Form, _: int, *, above: int) -> Fault | None:
+    return OUT_OF_MEMORY if form is Form.LONG and size > above else None
+
+
 def of_the_batch(store: Store, clock: Clock, time_budget_s: float, *, recommend: bool) -> SearchResult:
-    """The long form needs more than the short one, so that batch 9 is certified, by the seventh probe, before the limit, 11."""
-    prober = Lasting(replace(planted(), long_extra_bytes=4 * PER_SAMPLE_BYTES))
+    """The long form fails where its peaks do not foretell it: batch 9 is certified, by the seventh probe, before the limit, 11."""
+    fails = partial(_fails_in_long_form, above=11)
+    prober = Lasting(replace(planted(), fault=fails))
     clock.now = lambda: prober.now
     asked = replace(plan(), recommend=recommend, time_budget_s=time_budget_s)
     return Session(asked, store, prober, Notes(), workload(), MACHINE, BUDGET, 0.0).run(fresh=True)

@@ -167,6 +167,15 @@ def test_what_the_long_form_needs_more_is_learned_from_one_that_fits(more: int) 
     assert len(history) - first <= 4
 
 
+def test_a_long_form_that_fails_without_needing_more_is_found_by_halving() -> None:
+    """Nothing that was measured tells why: a model that says 999, 998, … would be asked for ever."""
+    prober = FakeProber(fault=lambda size, form, _: OUT_OF_MEMORY if form is Form.LONG and size > 300 else None)
+    stop, history = drive(BatchFinder(recommend=False), prober)
+    assert stop.answer is not None
+    assert (stop.answer.max_batch, stop.answer.refuted_at) == (300, 301)
+    assert sum(p.form is Form.LONG for p in history) <= 14
+
+
 def test_a_hanging_start_is_followed_by_the_smallest_size_instead_of_a_dozen_deadlines() -> None:
     _, history = drive(BatchFinder(start_batch=4096), FakeProber(fault=lambda *_: HANGS))
     assert sizes(history) == [4096, 1]
